@@ -31,9 +31,10 @@ def environment(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [site] = folder.glob("lib/python*/site-packages")
     (site / "trajpred.pth").write_text(str(ROOT), encoding="utf-8")
-    own = site / "trajpred-0.1.0.dist-info"
-    own.mkdir()
-    (own / "METADATA").write_text(metadata.distribution("trajpred").metadata.as_string(), encoding="utf-8")
+    info = site / "trajpred-0.1.0.dist-info"
+    info.mkdir()
+    described = metadata.distribution("trajpred").metadata.as_string()
+    (info / "METADATA").write_text(described, encoding="utf-8")
     return folder / "bin" / "python"
 
 
@@ -41,9 +42,10 @@ def link(python: Path, *names: str) -> None:
     """Add installed distributions to an environment."""
     [site] = python.parents[1].glob("lib/python*/site-packages")
     for name in names:
-        for path in {Path(file.parts[0]) for file in metadata.files(name) or () if file.parts[0] != ".."}:
-            if not (site / path).exists():
-                (site / path).symlink_to(PACKAGES / path)
+        for file in metadata.files(name) or ():
+            top = file.parts[0]
+            if top != ".." and not (site / top).exists():
+                (site / top).symlink_to(PACKAGES / top)
 
 
 def call(python: Path, *args: object) -> tuple[int, str, str]:
@@ -61,9 +63,11 @@ def test_it_starts_where_packages_are_missing(tmp_path: Path) -> None:
     assert code == 1 and err.count("\n") == 1 and "trajpred doctor" in err
     link(python, "packaging")
     code, out, err = call(python, "doctor")
-    missing = [one for one in doctor.requirements()[""] if one.name != "packaging"]
-    assert code == 1 and not err and "Traceback" not in out and len(missing) > 10
-    assert all(f'problem  {one.name} is not installed: pip install "{one.name}' in out for one in missing)
+    assert code == 1 and not err and "Traceback" not in out
+    names = {requirement.name for requirement in doctor.requirements()[""]} - {"packaging"}
+    assert len(names) > 10
+    for name in names:
+        assert f'problem  {name} is not installed: pip install "{name}' in out
     link(python, *doctor.ONBOARD)
     code, out, err = call(python, "doctor")
     assert code == 0 and not err and "sufficient for the onboard runtime" in out and "ok       numpy " in out
@@ -74,8 +78,13 @@ def test_a_healthy_installation_has_no_problem(store_path: Path, capsys: pytest.
     out = capsys.readouterr().out
     assert code == 0, out
     assert f"ok       torch {torch.__version__}" in out and "sample: 16 scenarios" in out
-    assert all(f"ok       {name}: " in out for name in pretrained.list_models())
+    for name in pretrained.list_models():
+        assert f"ok       {name}: " in out
     assert "train: 10 scenarios in" in out
+
+
+#: A package that cannot be imported.
+BROKEN = "raise OSError('no thing.so\\nat all')"
 
 
 @pytest.mark.parametrize(
@@ -84,12 +93,7 @@ def test_a_healthy_installation_has_no_problem(store_path: Path, capsys: pytest.
         ("1.9", "", "problem", ["too old", "1.9", 'pip install "']),
         ("2.0", "", "ok", ["2.0 (<4,>=2)"]),
         ("4.0", "", "note", ["newer than the tested versions"]),
-        (
-            "3",
-            "raise OSError('no thing.so\\nat all')",
-            "problem",
-            ["no thing.so)", "--force-reinstall"],
-        ),
+        ("3", BROKEN, "problem", ["no thing.so)", "--force-reinstall"]),
     ],
 )
 def test_versions_are_checked_and_packages_imported(
@@ -101,13 +105,16 @@ def test_versions_are_checked_and_packages_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = f"thing{abs(hash((version, code)))}"
-    (tmp_path / f"{name}-{version}.dist-info").mkdir()
-    (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    info = tmp_path / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    found = doctor.examine(Requirement(f"{name}>=2,<4"))
-    assert found.level == level and all(word in str(found) for word in words), found
+    finding = doctor.examine(Requirement(f"{name}>=2,<4"))
+    assert finding.level == level
+    for word in words:
+        assert word in str(finding)
 
 
 def text(check: Iterable[Finding]) -> str:
@@ -135,11 +142,12 @@ def test_each_damaged_split_is_a_problem_with_its_remedy(
     copy = shutil.copytree(store_path, tmp_path / "my store")
     for split in ("test", "train"):
         damage(copy / split / "shard-00000.json")
-    found = [one for one in doctor.check_store(copy) if one.level == "problem"]
-    assert len(found) == 2 and "ok       val: 5 scenarios" in text(doctor.check_store(copy))
+    assert "ok       val: 5 scenarios" in text(doctor.check_store(copy))
+    problems = [finding for finding in doctor.check_store(copy) if finding.level == "problem"]
     again = f"trajpred prepare --source argoverse2 --raw RAW_DIR --store '{copy}'"
-    for split, one in zip(("test", "train"), found, strict=True):
-        assert split in one.what and reason in one.what and one.advice == again
+    for split, problem in zip(("test", "train"), problems, strict=True):
+        assert split in problem.what and reason in problem.what
+        assert problem.advice == again
 
 
 def test_skipped_scenarios_and_missing_stores_are_reported(store_path: Path, tmp_path: Path) -> None:
@@ -157,8 +165,8 @@ def test_damaged_weights_are_a_problem(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
     assert "no weights" in text(doctor.models())
     (tmp_path / "half.pt").write_bytes(b"PK")
-    found = text(doctor.models())
-    assert "problem" in found and "half.pt" in found and "install trajpred again" in found
+    report = text(doctor.models())
+    assert "problem" in report and "half.pt" in report and "install trajpred again" in report
 
 
 def test_scarce_resources_and_an_unusable_gpu_are_reported(
@@ -168,9 +176,11 @@ def test_scarce_resources_and_an_unusable_gpu_are_reported(
     assert machine.memory_gb(tmp_path / "max") == 1.0
     (tmp_path / "max").write_text("max\n")
     assert machine.memory_gb(tmp_path / "max") == machine.memory_gb(tmp_path / "none") != 1.0
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**10, 0, 10**8))
-    found = text(machine.space(tmp_path))
-    assert found.count("note") == found.count("0.1 GB free") >= 3 and "the store" in found
+    usage = type(shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**10, 0, 10**8))
+    report = text(machine.space(tmp_path))
+    assert report.count("note") == report.count("0.1 GB free") >= 3
+    assert "the store" in report
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(shutil, "which", lambda _: "nvidia-smi")
     assert "problem  there is an NVIDIA driver" in text(machine.hardware())
@@ -181,6 +191,8 @@ def test_a_check_that_fails_is_a_problem(capsys: pytest.CaptureFixture[str]) -> 
         yield Finding("ok", "first")
         raise RuntimeError("then\nthis")
 
-    found = list(doctor.report("odd", broken))  # type: ignore[arg-type]
-    assert [one.level for one in found] == ["ok", "problem"] and "RuntimeError: then)" in found[1].what
-    assert "install trajpred again" in found[1].advice and capsys.readouterr().out.count("\n") == 3
+    first, second = doctor.report("odd", broken)  # type: ignore[arg-type]
+    assert first.level == "ok" and second.level == "problem"
+    assert "RuntimeError: then)" in second.what
+    assert "install trajpred again" in second.advice
+    assert capsys.readouterr().out.count("\n") == 3

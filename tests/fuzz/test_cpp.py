@@ -13,7 +13,8 @@ import pytest
 from tests.export.conftest import *  # noqa: F403
 from tests.onboard.cpp import Update, build, cpp_results, lines_of, run
 from trajpred.onboard import Detections
-from trajpred.scenario import OBJECT_TYPES, Scenario
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,8 @@ from tests.sources.map_files import (
 from trajpred import LaneMap
 from trajpred.errors import DataError
 from trajpred.geometry import arc_length, norm
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, Ragged
+from trajpred.lane_map import LANE_TYPES, MARK_TYPES
+from trajpred.ragged import Ragged
 from trajpred.sources.maps import read_map, segments
 from trajpred.sources.maps.lanelet2 import project
 from trajpred.sources.maps.segments import faults
@@ -187,9 +188,11 @@ def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytes
     monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
     path = named(files, "mapping_example")
     lane_map = LaneMap.load(path, origin=(49.0, 8.4))
-    given = np.isin(lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())])
-    cars = np.flatnonzero(given & (lane_map.lane_type == 0))
-    assert len(cars) == 328 and (given & (lane_map.lane_type == 1)).sum() == 31
+    in_file = np.isin(
+        lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())]
+    )
+    cars = np.flatnonzero(in_file & (lane_map.lane_type == 0))
+    assert len(cars) == 328 and (in_file & (lane_map.lane_type == 1)).sum() == 31
     left = lane_map.left_boundary.take(cars)
     right = lane_map.right_boundary.take(cars)
     assert total_length(left) == pytest.approx(4546.67477009132, abs=1e-6)

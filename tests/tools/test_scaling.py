@@ -23,16 +23,25 @@ def result(share: float, spread: float = 0.0, name: str = "s") -> Evaluation:
     random = np.random.default_rng(1)
     count = random.integers(0, 5, 300)
     values = FACTOR * (share * FULL) ** -EXPONENT * np.exp(spread * random.normal(size=300))
-    errors = [value if n else None for value, n in zip(values.tolist(), count.tolist(), strict=True)]
-    columns = {f"{group}/{key}": each for group in ("focal", "moving")
-               for key, each in (("count", count.tolist()), ("minFDE6", errors))}  # fmt: skip
+    errors = np.where(count > 0, values, None).tolist()
+    columns = {
+        "scenario_id": [f"{name}{i}" for i in range(300)],
+        "focal/count": count.tolist(),
+        "focal/minFDE6": errors,
+        "moving/count": count.tolist(),
+        "moving/minFDE6": errors,
+    }
     training = {"steps": 500, "batch_size": 16, "epoch": 1 / share}
-    ids = {"scenario_id": [f"{name}{i}" for i in range(300)]}
-    return Evaluation(f"share {share}", "val", 300, {}, {"focal": {"count": 300}}, ids | columns, training)
+    return Evaluation(f"share {share}", "val", 300, {}, {"focal": {"count": 300}}, columns, training)
+
+
+def results(spread: float = 0.0) -> list[Evaluation]:
+    """Return a result for each share."""
+    return [result(share, spread) for share in SHARES]
 
 
 def test_law_is_that_of_the_errors() -> None:
-    law = fit([result(share) for share in SHARES], 200_000)
+    law = fit(results(), 200_000)
     assert law.exponent.mean == pytest.approx(EXPONENT)
     assert law.predicted[:, -1] == pytest.approx([FACTOR * 200_000**-EXPONENT] * 3)
     assert (law.at[0], law.at[-1]) == pytest.approx((1_000, 200_000))
@@ -41,7 +50,7 @@ def test_law_is_that_of_the_errors() -> None:
 
 def test_intervals_cover_scenes_that_spread() -> None:
     # The errors of a scene move together in all results, so the exponent is known well, the level is not.
-    law = fit([result(share, 0.5) for share in SHARES], 200_000)
+    law = fit(results(0.5), 200_000)
     low, high = law.predicted[1:, -1] / law.predicted[0, -1]
     assert 0.85 < low < 0.97 < 1.03 < high < 1.15
     assert law.exponent.high - law.exponent.low < 1e-6
@@ -53,22 +62,23 @@ def test_other_scenes_and_too_few_sizes_are_refused() -> None:
     with pytest.raises(DataError, match="same validation scenes"):
         fit([result(0.25), result(0.5), result(1.0, name="t")], 9)
     with pytest.raises(DataError, match="'scenes': must be at least those of the results, 8,000"):
-        fit([result(share) for share in SHARES], 7_999)
+        fit(results(), 7_999)
 
 
 def test_command_prints_a_row_for_each_run_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [tmp_path / f"{share}.json" for share in SHARES]
-    for path, share in zip(paths, SHARES, strict=True):
+    paths = []
+    for share in SHARES:
+        path = tmp_path / f"{share}.json"
         write_results(path, result(share, 0.3))
+        paths.append(path)
     main(*paths[::-1], out=tmp_path / "law.png")
     printed = capsys.readouterr().out
-    assert [line.split("|")[1].strip() for line in printed.splitlines()[2:8]] == [
-        "1,000", "2,000", "4,000", "8,000", "205,942", "exponent"
-    ]  # fmt: skip
+    rows = [line.split("|")[1].strip() for line in printed.splitlines()[2:8]]
+    assert rows == ["1,000", "2,000", "4,000", "8,000", "205,942", "exponent"]
     assert (tmp_path / "law.png").stat().st_size > 10_000
-    laws = {"focal": fit([result(share) for share in SHARES], 9_000)}
-    figure = draw([result(share) for share in SHARES], laws)
+    laws = {"focal": fit(results(), 9_000)}
+    figure = draw(results(), laws)
     assert "0.21" in figure.axes[0].get_legend().get_texts()[0].get_text()
-    assert table([result(share) for share in SHARES], laws).count("\n") == 7
+    assert table(results(), laws).count("\n") == 7

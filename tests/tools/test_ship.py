@@ -23,8 +23,13 @@ from trajpred.training.lit_forecaster import LitForecaster
 
 NAME = "tiny-1"
 STORE = {"source": "argoverse2", "config": "c", "scenarios": {"train": 9}}
-FACTS = {"seed": 7, "recipe": "tiny", "store": STORE, "stores": {"/home/me/av2-store": 20}}
-FACTS["weights"] = "/home/me/runs/big/version_3/checkpoints/last.ckpt"
+FACTS = {
+    "seed": 7,
+    "recipe": "tiny",
+    "store": STORE,
+    "stores": {"/home/me/av2-store": 20},
+    "weights": "/home/me/runs/big/version_3/checkpoints/last.ckpt",
+}
 
 
 def model_of(seed: int = 0) -> LitForecaster:
@@ -34,7 +39,8 @@ def model_of(seed: int = 0) -> LitForecaster:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     path = checkpoint_of(model_of(), tmp_path / "model.ckpt")
-    torch.save({**torch.load(path, weights_only=True), TRAINING: FACTS}, path)
+    content = torch.load(path, weights_only=True)
+    torch.save(content | {TRAINING: FACTS}, path)
     return path
 
 
@@ -66,8 +72,9 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     expected = SceneEncoder.from_checkpoint(checkpoint)
     with torch.inference_mode():
         assert 0 < largest_change(model(batch), model_of()(batch)) < 0.05
-        tokens = [one.encode(batch).agent for one in (encoder, expected)]
-    torch.testing.assert_close(*tokens, rtol=0, atol=0.05)
+        tokens = encoder.encode(batch).agent
+        true_tokens = expected.encode(batch).agent
+    torch.testing.assert_close(tokens, true_tokens, rtol=0, atol=0.05)
     predictor = load_predictor(NAME)
     forecast = predictor([val[0]])[0]
     original = load_predictor(checkpoint)([val[0]])[0]
@@ -83,7 +90,8 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     header = yaml.safe_load(card.split("---\n")[1])
     [result] = header["model-index"][0]["results"]
     assert (header["license"], result["dataset"]["type"]) == ("cc-by-nc-sa-4.0", "argoverse2")
-    error = {one["type"]: one["value"] for one in result["metrics"]}["minFDE6"]
+    errors = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    error = errors["minFDE6"]
     assert f"{error:.2f}" in next(line for line in card.splitlines() if f" {NAME} |" in line)
     means = evaluate(load_predictor(NAME, joint=True), val, progress=False).worlds["scored"]
     row = next(line for line in card.splitlines() if line.startswith("| scored |"))
@@ -107,16 +115,17 @@ def test_what_must_not_ship_is_rejected_and_nothing_written(
 
 
 def test_changes_are_those_between_the_predictions(val: ScenarioStore) -> None:
-    one = model_of(0)
-    other = model_of(1)
-    found = changes(one.config, one.state_dict(), other.state_dict(), val)
-    batch = build_batch(list(val), one.forecaster.scene)
+    first = model_of(0)
+    second = model_of(1)
+    measured = changes(first.config, first.state_dict(), second.state_dict(), val)
+    batch = build_batch(list(val), first.forecaster.scene)
     with torch.inference_mode():
-        a = one(batch)
-        b = other(batch)
+        a = first(batch)
+        b = second(batch)
     moved = (a.trajectory - b.trajectory).norm(dim=-1).flatten(1).amax(1).numpy()
     shifted = (a.logits.softmax(-1) - b.logits.softmax(-1)).abs().max()
-    assert found == pytest.approx((np.quantile(moved, 0.99), moved.max(), float(shifted)), abs=1e-3)
+    expected = (np.quantile(moved, 0.99), moved.max(), float(shifted))
+    assert measured == pytest.approx(expected, abs=1e-3)
 
 
 def test_weights_that_half_precision_cannot_represent_stay_in_float32() -> None:

@@ -23,16 +23,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_reading_returns_what_was_generated(folder: Path) -> None:
-    generated = {one.scenario_id: one for one in (make_scenario(3, i) for i in range(10))}
-    for split, found in discover(folder).items():
-        for one in found:
-            read = read_scenario(one.path)
-            made = generated.pop(one.name)
-            assert (read.num_observed, read.num_steps, read.has_future) == (
-                50,
-                110,
-                split != "test",
-            )
+    scenarios = [make_scenario(3, i) for i in range(10)]
+    generated = {scenario.scenario_id: scenario for scenario in scenarios}
+    for split, listed in discover(folder).items():
+        for raw in listed:
+            read = read_scenario(raw.path)
+            made = generated.pop(raw.name)
+            assert (read.num_observed, read.num_steps) == (50, 110)
+            assert read.has_future == (split != "test")
             assert equal(read, made) or split == "test"
     assert not generated
 
@@ -47,12 +45,10 @@ def test_bytes_depend_on_the_seed_and_the_index_alone(folder: Path, tmp_path: Pa
 
 def test_numbers_out_of_range_and_used_folders_are_rejected(folder: Path, tmp_path: Path) -> None:
     before = tree(folder)
-    for out, field, numbers in (
-        (tmp_path / "a", "limit", (0, 0)),
-        (tmp_path / "a", "seed", (1, -1)),
-    ):
+    out = tmp_path / "a"
+    for field, limit, seed in (("limit", 0, 0), ("seed", 1, -1)):
         with pytest.raises(DataError) as caught:
-            synthesize(out, *numbers)
+            synthesize(out, limit, seed)
         assert caught.value.field == field and not out.exists()
     with pytest.raises(DataError, match="not empty"):
         synthesize(folder, 1)
@@ -61,7 +57,8 @@ def test_numbers_out_of_range_and_used_folders_are_rejected(folder: Path, tmp_pa
 
 def test_roads_are_connected_and_drivable() -> None:
     """In four scenarios of each kind of road network."""
-    for lanes in (make_scenario(5, i).map for i in range(4 * len(KINDS))):
+    for number in range(4 * len(KINDS)):
+        lanes = make_scenario(5, number).map
         outlines = [Outline(area[:, :2]) for area in lanes.drivable_area]
         for i in range(len(lanes)):
             line = lanes.centerline[i][:, :2]
@@ -72,13 +69,14 @@ def test_roads_are_connected_and_drivable() -> None:
                 np.testing.assert_allclose(line[-1], following[0], atol=0.02)
                 bend = direction(following[1] - following[0]) - direction(line[-1] - line[-2])
                 assert abs(wrap_angle(bend)) < 0.25
-            for side, back in (
-                ("left_neighbor", "right_neighbor"),
-                ("right_neighbor", "left_neighbor"),
-            ):
-                other = getattr(lanes, side)[i]
-                assert other == -1 or getattr(lanes, back)[other] == i
+            left_lane = lanes.left_neighbor[i]
+            right_lane = lanes.right_neighbor[i]
+            assert left_lane == -1 or lanes.right_neighbor[left_lane] == i
+            assert right_lane == -1 or lanes.left_neighbor[right_lane] == i
             np.testing.assert_allclose((left + lanes.right_boundary[i][:, :2]) / 2, line, atol=0.02)
             assert to_local(left[0], line[0], direction(line[1] - line[0]))[1] > 0
-            inside = [area.contains_points(line[1:-1], radius=r) for area in outlines for r in (-0.1, 0.1)]
-            assert np.any(inside, axis=0).all()
+            inside = np.zeros(len(line) - 2, bool)
+            for area in outlines:
+                inside |= area.contains_points(line[1:-1], radius=-0.1)
+                inside |= area.contains_points(line[1:-1], radius=0.1)
+            assert inside.all()

@@ -18,8 +18,10 @@ SAME = (
     "attention_activation",
     "activation",
     "transform_keys",
+    "share_key_transform",
+    "score_scaling",
+    "transform_values_after_pooling",
 )
-SAME += ("share_key_transform", "score_scaling", "transform_values_after_pooling")
 
 
 def check(case: Case) -> None:
@@ -28,35 +30,49 @@ def check(case: Case) -> None:
     conv = build(case, receiver.shape[-1])
     load(conv, case)
     case.close(conv((sender, receiver), **call), "out")
-    wide = (None if sender is None else sender.double(), receiver.double())
-    call = {name: value.double() if name == "edge_attr" else value for name, value in call.items()}
-    assert_close(conv.double()(wide, **call).detach(), case["out_float64"], rtol=1e-9, atol=1e-9)
+    if sender is not None:
+        sender = sender.double()
+    if "edge_attr" in call:
+        call["edge_attr"] = call["edge_attr"].double()
+    out = conv.double()((sender, receiver.double()), **call)
+    assert_close(out.detach(), case["out_float64"], rtol=1e-9, atol=1e-9)
 
 
 def inputs(case: Case) -> tuple[tuple[Tensor | None, Tensor], dict[str, Tensor]]:
     o = case.options
     of_context = case.options["receiver"] == "CONTEXT"
     separate = o["separate_receiver_feature"] and not of_context
-    receiver = case["context" if of_context else "x_receiver" if separate else "x"]
-    over = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]
-    index = over if of_context else "edge_index"
-    call = {index: case[index], **({"edge_attr": case["edge_attr"]} if o["use_edge"] else {})}
-    return (case["x"] if o["use_node"] else None, receiver), call
+    receiver = case["x_receiver" if separate else "x"]
+    index = "edge_index"
+    of_items = {"nodes": "batch", "edges": "edge_batch"}[o["over"]]
+    if of_context:
+        receiver = case["context"]
+        index = of_items
+    call = {index: case[index]}
+    if o["use_edge"]:
+        call["edge_attr"] = case["edge_attr"]
+    sender = case["x"] if o["use_node"] else None
+    return (sender, receiver), call
 
 
 def build(case: Case, receiver_channels: int) -> MultiHeadAttentionConv:
     o = case.options
+    options = {name: o[name] for name in SAME}
+    options |= {"sender_node_feature": None, "sender_edge_feature": None}
+    if o["use_node"]:
+        options["sender_node_feature"] = "x"
+        options["sender_node_channels"] = case["x"].shape[-1]
+    if o["use_edge"]:
+        options["sender_edge_feature"] = "edge_attr"
+        options["sender_edge_channels"] = case["edge_attr"].shape[-1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an attention_activation with score_scaling
-        return MultiHeadAttentionConv(
+        conv = MultiHeadAttentionConv(
             receiver_tag=o["receiver"],
-            sender_node_feature="x" if o["use_node"] else None,
-            sender_edge_feature="edge_attr" if o["use_edge"] else None,
             receiver_channels=receiver_channels,
-            sender_node_channels=case["x"].shape[-1] if o["use_node"] else None,
-            sender_edge_channels=case["edge_attr"].shape[-1] if o["use_edge"] else None,
-            **{name: o[name] for name in SAME},
-        ).eval()
+            **options,
+        )
+    return conv.eval()
 
 
 def load(conv: MultiHeadAttentionConv, case: Case) -> None:

@@ -31,10 +31,9 @@ BATCH = torch.zeros(6, dtype=torch.int64)
 
 def net(**options: Any) -> GraphTransformerNet:
     small = {"hidden_dim": 8, "out_dim": 8, "n_heads": 2, "L": 2, "pos_enc_dim": 3}
-    given = {"in_dim", "edge_dim", "edge_feat"} & set(options)
-    return GraphTransformerNet(
-        **({} if given else {"num_atom_type": 5, "num_bond_type": 4}) | small | options
-    )
+    if not {"in_dim", "edge_dim", "edge_feat"} & options.keys():
+        small |= {"num_atom_type": 5, "num_bond_type": 4}
+    return GraphTransformerNet(**(small | options))
 
 
 def random_graphs() -> list[Tensor]:
@@ -75,12 +74,12 @@ def test_net_on_a_batch_equals_graphs_one_by_one_and_trains_every_parameter(read
     model(NODE_TYPE, EDGES, EDGE_TYPE, BATCH).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     model = net(readout=readout, lap_pos_enc=False).double().eval()
-    one = model(NODE_TYPE, EDGES, EDGE_TYPE)
-    other = model(NODE_TYPE[:2], EDGES[:, :0], EDGE_TYPE[:0])
+    connected = model(NODE_TYPE, EDGES, EDGE_TYPE)
+    without_edges = model(NODE_TYPE[:2], EDGES[:, :0], EDGE_TYPE[:0])
     batch = torch.tensor([0, 0, 2, 2, 2, 2, 2, 2])  # graphs 1, 3 and 4 have no nodes
-    found = model(torch.cat((NODE_TYPE[:2], NODE_TYPE)), EDGES + 2, EDGE_TYPE, batch, batch_size=5)
-    assert_close(found[[0, 2]], torch.cat((other, one)), rtol=1e-12, atol=1e-12)
-    assert_close(found[[1, 3, 4]], model.mlp(torch.zeros(8).double()).expand(3, -1))
+    out = model(torch.cat((NODE_TYPE[:2], NODE_TYPE)), EDGES + 2, EDGE_TYPE, batch, batch_size=5)
+    assert_close(out[[0, 2]], torch.cat((without_edges, connected)), rtol=1e-12, atol=1e-12)
+    assert_close(out[[1, 3, 4]], model.mlp(torch.zeros(8).double()).expand(3, -1))
 
 
 def test_net_adds_its_positional_encoding_after_the_dropout_of_the_nodes() -> None:
@@ -88,10 +87,10 @@ def test_net_adds_its_positional_encoding_after_the_dropout_of_the_nodes() -> No
     inputs = NODE_TYPE, EDGES, EDGE_TYPE, BATCH
     assert model.position is not None
     encoding = model.position.eval()(EDGES, BATCH)
-    found = model.eval().encode(*inputs, pos_enc=None)
+    out = model.eval().encode(*inputs, pos_enc=None)
     expected = model.eval().encode(*inputs, pos_enc=encoding)
-    assert found.equal(expected)
-    assert not found.allclose(model.encode(*inputs, pos_enc=0 * encoding))
+    assert out.equal(expected)
+    assert not out.allclose(model.encode(*inputs, pos_enc=0 * encoding))
     dropped = model.train().encode(*inputs, pos_enc=encoding)
     torch.nn.init.zeros_(model.node_in.weight)
     assert dropped.equal(model.eval().encode(*inputs, pos_enc=encoding))
@@ -105,18 +104,18 @@ def test_laplacian_encoding_of_a_batch_is_that_of_each_graph(k: int) -> None:
     assert encoding.shape == (sum(SIZES), k)
     for i, (graph, n) in enumerate(zip(graphs, SIZES, strict=True)):
         laplacian = torch.from_numpy(normalized_laplacian(adjacency(graph, alone(n))[0][0].numpy()))
-        found = encoding[batch == i]
+        out = encoding[batch == i]
         columns = min(k, n - 1)
         values = torch.linalg.eigvalsh(laplacian)[1 : columns + 1]
         # Orthonormal eigenvectors of the right eigenvalues: equal up to signs and bases of eigenspaces.
-        vectors = found[:, :columns]
+        vectors = out[:, :columns]
         assert_close(laplacian @ vectors, vectors * values, rtol=0, atol=1e-6)
         assert_close(vectors.T @ vectors, torch.eye(columns).double(), rtol=0, atol=1e-6)
-        assert not found[:, columns:].any()
+        assert not out[:, columns:].any()
         if n in (7, 12) and k == 4:  # PyG's needs more nodes than columns and simple eigenvalues
             data = Data(edge_index=graph, num_nodes=n)
             expected = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True)(data).pe
-            assert_close(found.abs(), expected.double().abs(), rtol=0, atol=1e-5)
+            assert_close(out.abs(), expected.double().abs(), rtol=0, atol=1e-5)
 
 
 def test_laplacian_of_directed_parallel_and_loop_edges_and_of_padding() -> None:
@@ -141,8 +140,8 @@ def test_random_walk_encoding_of_a_batch_is_pygs_of_each_graph() -> None:
         expected = AddRandomWalkPE(6, attr_name="pe")(Data(edge_index=graph, num_nodes=n)).pe
         assert_close(encoding[batch == i], expected)
     parallel = torch.tensor([[0, 0, 0, 1, 2], [1, 1, 2, 0, 0]])  # twice as likely as single ones
-    found = random_walk_positional_encoding(parallel, alone(3), 2)[:, 1]
-    assert_close(found, torch.tensor([1, 2 / 3, 1 / 3]))
+    out = random_walk_positional_encoding(parallel, alone(3), 2)[:, 1]
+    assert_close(out, torch.tensor([1, 2 / 3, 1 / 3]))
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 3])
