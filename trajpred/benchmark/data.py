@@ -6,6 +6,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -33,22 +34,34 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
 
     Args:
         raw: scenarios in Argoverse 2's layout, by default the sample.
+        repeats: number of measurements.
     """
     raw = raw or SAMPLE_RAW
     folders: list[Path] = []
     for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
         folders += [scenario.path for scenario in scenarios]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
+    groups = {}
+    if native:
+        groups["native"] = native
+    if len(folders) > len(native):
+        groups["all"] = folders
     figures: dict[str, float] = {}
-    for name, group in (("native", native), ("all", folders)):
-        if group and (name == "native" or len(group) > len(native)):
-            found = _reading(group, repeats) | _preparing(group, repeats) | _loading(group, repeats)
-            figures |= {f"{name} {len(group)}: {what}": value for what, value in found.items()}
+    for name, group in groups.items():
+        measured = _reading(group, repeats) | _preparing(group, repeats) | _loading(group, repeats)
+        for what, value in measured.items():
+            title = f"{name} {len(group)}: {what}"
+            figures[title] = value
     return figures
 
 
 def _mean(work: Callable[[Path], object], folders: list[Path], repeats: int) -> float:
-    return statistics.mean(median_ms(partial(work, folder), repeats)[0] for folder in folders)
+    """Return the mean over folders of the median CPU time, in milliseconds."""
+    times = []
+    for folder in folders:
+        cpu, _ = median_ms(partial(work, folder), repeats)
+        times.append(cpu)
+    return statistics.mean(times)
 
 
 def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
@@ -60,7 +73,8 @@ def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
         tracks = load_argoverse_scenario_parquet(next(folder.glob("*.parquet")))
         return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
 
-    ours, theirs = _mean(read_scenario, folders, repeats), _mean(av2, folders, repeats)
+    ours = _mean(read_scenario, folders, repeats)
+    theirs = _mean(av2, folders, repeats)
     return {
         "read tracks and map, ms": ours,
         "of which map, ms": _mean(lambda folder: read_map(next(folder.glob("*.json"))), folders, repeats),
@@ -72,7 +86,7 @@ def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
 def _preparing(folders: list[Path], repeats: int) -> dict[str, float]:
     """Measure raw files to a shard, filled with these scenarios again and again, and its size."""
     rows = [encode_row(read_scenario(folder), heights=False) for folder in folders]
-    full = [rows[i % len(rows)] for i in range(SHARD)]
+    full = list(islice(cycle(rows), SHARD))
     encode = _mean(lambda folder: encode_row(read_scenario(folder), heights=False), folders, repeats)
     with tempfile.TemporaryDirectory() as folder:
         shard = Path(folder) / "shard.arrow"

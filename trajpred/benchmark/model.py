@@ -39,13 +39,13 @@ STEP = 16
 def make_model(config: Path | None) -> LitForecaster:
     """Build the model of a YAML file of configs/model, by default the default model, with random weights.
 
-    Raises: DataError if the file contains no model.
+    Raises:
+        DataError: the file contains no model.
     """
     content = read_yaml(config) if config else {"model": {}}
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise DataError("contains no model; give a file of configs/model", file=config)
-    chosen = content["model"]
-    return LitForecaster.build({**DEFAULT_MODEL, **chosen})
+    return LitForecaster.build(DEFAULT_MODEL | content["model"])
 
 
 def model_figures(folder: Path | None, config: Path | None, repeats: int, threads: int) -> dict[str, float]:
@@ -54,50 +54,64 @@ def model_figures(folder: Path | None, config: Path | None, repeats: int, thread
     Args:
         folder: the scenario, by default one of the sample.
         config: YAML file of the model, by default the default model.
+        repeats: number of measurements.
+        threads: number of threads to compute with.
     """
-    scenario, model = read_scenario(folder or SCENARIO), make_model(config)
+    scenario = read_scenario(folder or SCENARIO)
+    model = make_model(config)
     graph = build_batch([scenario], model.scene)
     with use_threads(threads):
-        results: dict[str, float] = {
+        cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
+        figures: dict[str, float] = {
             "parameters (M)": sum(p.numel() for p in model.parameters()) / 1e6,
             "agents": graph["agent"].num_nodes,
             "lanes": graph["lane"].num_nodes,
+            "scenario to graph, CPU ms": cpu,
         }
-        cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
-        results |= {"scenario to graph, CPU ms": cpu, **_stages(model, scenario, repeats)}
-        return results | _times(model, scenario, repeats)
+        figures |= _stages(model, scenario, repeats)
+        figures |= _times(model, scenario, repeats)
+        return figures
 
 
 @torch.no_grad()
 def _stages(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
     """Measure the stages of one forecast in CPU ms; count a forward's calls of operators, nested ones too."""
-    encoder, batch = model.eval().forecaster.encoder, build_batch([scenario], model.scene)
+    encoder = model.eval().forecaster.encoder
+    batch = build_batch([scenario], model.scene)
     work: dict[str, Callable[[], object]] = {
         "features": partial(scene_features, ScenarioBatch.of([scenario]), model.scene.features),
         "encoding": partial(encoder.encode, batch),
         "decoding": partial(model.forecaster.decoder, encoder.encode(batch), batch),
     }
-    times = {name: median_ms(stage, repeats)[0] for name, stage in work.items()}
+    figures: dict[str, float] = {}
+    for name, stage in work.items():
+        cpu, _ = median_ms(stage, repeats)
+        figures[f"one scene, {name}, CPU ms"] = cpu
     with torch.profiler.profile() as calls:
         model.forecaster(batch)
     count = sum(event.count for event in calls.key_averages() if event.key.startswith("aten::"))
-    figures: dict[str, float] = {f"one scene, {name}, CPU ms": ms for name, ms in times.items()}
-    return {**figures, "one scene, calls of operators": count}
+    figures["one scene, calls of operators"] = count
+    return figures
 
 
 def _times(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
-    results: dict[str, float] = {}
+    """Measure forward passes of several batch sizes, and a training step."""
+    figures: dict[str, float] = {}
     for size in (1, STEP, 32):
         batch = build_batch([scenario] * size, model.scene)
         model.eval()
         with torch.no_grad():
             cpu, wall = median_ms(partial(model.forecaster, batch), repeats)
         name = f"forward, batch {size}"
-        results |= {f"{name}, CPU ms": cpu, f"{name}, wall ms": wall}
-        results |= {f"{name}, scenes/s of CPU time": 1e3 * size / cpu, f"{name}, scenes/s": 1e3 * size / wall}
+        figures[f"{name}, CPU ms"] = cpu
+        figures[f"{name}, wall ms"] = wall
+        figures[f"{name}, scenes/s of CPU time"] = 1e3 * size / cpu
+        figures[f"{name}, scenes/s"] = 1e3 * size / wall
     cpu, wall = training_step(model, build_batch([scenario] * STEP, model.scene), repeats)
     name = f"training step, batch {STEP}"
-    return results | {f"{name}, CPU ms": cpu, f"{name}, wall ms": wall}
+    figures[f"{name}, CPU ms"] = cpu
+    figures[f"{name}, wall ms"] = wall
+    return figures
 
 
 def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tuple[float, float]:
@@ -123,7 +137,8 @@ def core_figures(repeats: int) -> dict[str, float]:
     for size in (1, 32):
         for name, (module, inputs) in _core_cases(size).items():
             with torch.no_grad():  # poses keep what they compute, for the backward pass too
-                results[f"batch {size}, {name}, forward"] = median_ms(partial(module, *inputs), repeats)[0]
+                cpu, _ = median_ms(partial(module, *inputs), repeats)
+            results[f"batch {size}, {name}, forward"] = cpu
             cpu, _ = median_ms(partial(_forward_and_backward, module, inputs), repeats)
             results[f"batch {size}, {name}, forward + backward"] = cpu
     return results
@@ -138,7 +153,8 @@ class _WithBias(nn.Module):
 
     def __init__(self, dim: int, heads: int, channels: int, dense: tuple[Padding, Padding] | None) -> None:
         super().__init__()
-        self.attention, self.bias = GraphAttention(dim, heads), EdgeBias(channels, heads)
+        self.attention = GraphAttention(dim, heads)
+        self.bias = EdgeBias(channels, heads)
         self.dense = dense
 
     def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
@@ -148,8 +164,12 @@ class _WithBias(nn.Module):
 
 
 def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
+    """Build each layer with random inputs for ``scenes`` graphs."""
     torch.manual_seed(0)
-    dim, heads, nodes, neighbors = 128, 8, 130, 32
+    dim = 128
+    heads = 8
+    nodes = 130
+    neighbors = 32  # of each node
     count = scenes * nodes
     poses = Pose(60 * torch.rand(count, 2), 6 * torch.rand(count))
     place = poses.position.unflatten(0, (scenes, nodes))
@@ -157,13 +177,17 @@ def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
     sender = (near + nodes * torch.arange(scenes)[:, None, None]).flatten()
     receiver = torch.arange(count).repeat_interleave(neighbors)
     features = edge_features(poses[sender].rows, poses[receiver].rows, torch.zeros_like(sender), 1).T
-    index, x = torch.stack((sender, receiver)), torch.randn(count, dim)
+    index = torch.stack((sender, receiver))
+    x = torch.randn(count, dim)
     padding = Padding.of_counts([nodes] * scenes)
     channels = features.shape[1]
     pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
+    edges = _WithBias(dim, heads, channels, dense=None)
+    dense = _WithBias(dim, heads, channels, dense=(padding, padding))
+    plain = PaddedAttention(dim, num_attention_heads=heads)
     return {
-        "trajpred edges": (_WithBias(dim, heads, channels, None), (x, index, features, poses)),
-        "trajpred dense": (_WithBias(dim, heads, channels, (padding, padding)), (x, index, features, poses)),
+        "trajpred edges": (edges, (x, index, features, poses)),
+        "trajpred dense": (dense, (x, index, features, poses)),
         "PyG TransformerConv": (pyg, (x, index, features)),
-        "plain dense": (PaddedAttention(dim, num_attention_heads=heads), (x.unflatten(0, (scenes, nodes)),)),
+        "plain dense": (plain, (x.unflatten(0, (scenes, nodes)),)),
     }

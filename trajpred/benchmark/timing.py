@@ -29,12 +29,15 @@ def use_threads(count: int = 1) -> Iterator[None]:
 def own_process(script: str, *arguments: object) -> list[float]:
     """Run ``script`` in a new process and return the list of numbers that it prints last.
 
-    Raises: DataError with the last line of its error.
+    Raises:
+        DataError: the process fails; the message is the last line of its error.
     """
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise DataError(f"benchmark failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        lines = done.stderr.strip().splitlines()
+        message = lines[-1] if lines else "no message"
+        raise DataError(f"benchmark failed: {message}")
     numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
     return numbers
 
@@ -42,12 +45,20 @@ def own_process(script: str, *arguments: object) -> list[float]:
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Measure ``work``: median CPU and wall time in milliseconds."""
     work()
-    cpu, wall = zip(*(time_ms(work) for _ in range(repeats)), strict=True)
+    cpu: list[float] = []
+    wall: list[float] = []
+    for _ in range(repeats):
+        cpu_ms, wall_ms = time_ms(work)
+        cpu.append(cpu_ms)
+        wall.append(wall_ms)
     return statistics.median(cpu), statistics.median(wall)
 
 
 def time_ms(work: Callable[[], object]) -> tuple[float, float]:
     """Measure ``work`` once: CPU and wall time in milliseconds."""
-    start, began = time.process_time(), time.perf_counter()
+    cpu_start = time.process_time()
+    wall_start = time.perf_counter()
     work()
-    return 1e3 * (time.process_time() - start), 1e3 * (time.perf_counter() - began)
+    cpu_s = time.process_time() - cpu_start
+    wall_s = time.perf_counter() - wall_start
+    return 1e3 * cpu_s, 1e3 * wall_s

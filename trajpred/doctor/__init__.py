@@ -41,7 +41,9 @@ def doctor(*, store: Path | None = None) -> int:
     }
     if not onboard:
         checks |= {"data": lambda: data(store), "trained models": models}
-    levels = [finding.level for name, check in checks.items() for finding in report(name, check)]
+    levels: list[str] = []
+    for name, check in checks.items():
+        levels += [finding.level for finding in report(name, check)]
     print(f"{levels.count('problem')} problems, {levels.count('note')} notes")
     return int("problem" in levels)
 
@@ -66,13 +68,18 @@ def requirements() -> dict[str, list[Requirement]]:
     """Read what the installed trajpred requires: always (key "") and for each extra."""
     from packaging.requirements import Requirement
 
-    names = "", *(metadata.metadata("trajpred").get_all("Provides-Extra") or ())
-    found: dict[str, list[Requirement]] = {name: [] for name in names}
-    for one in map(Requirement, metadata.requires("trajpred") or ()):
-        groups = [extra for extra in found if one.marker is None or one.marker.evaluate({"extra": extra})]
-        if one.name != "trajpred" and groups:
-            found[groups[0]].append(one)
-    return found
+    required: dict[str, list[Requirement]] = {"": []}
+    for extra in metadata.metadata("trajpred").get_all("Provides-Extra") or ():
+        required[extra] = []
+    for text in metadata.requires("trajpred") or ():
+        requirement = Requirement(text)
+        if requirement.name == "trajpred":
+            continue
+        for extra, group in required.items():
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                group.append(requirement)
+                break
+    return required
 
 
 def installed(name: str) -> str | None:
@@ -96,7 +103,8 @@ def versions() -> Iterator[Finding]:
             return
     from packaging.specifiers import SpecifierSet
 
-    wanted, python = metadata.metadata("trajpred")["Requires-Python"], platform.python_version()
+    wanted = metadata.metadata("trajpred")["Requires-Python"]
+    python = platform.python_version()
     if SpecifierSet(wanted).contains(python, prereleases=True):
         yield Finding("ok", f"python {python} ({wanted})")
     else:
@@ -105,37 +113,44 @@ def versions() -> Iterator[Finding]:
     onboard = is_onboard()
     if onboard:
         yield Finding("note", "torch is not installed", "sufficient for the onboard runtime only")
-    for one in requirements()[""]:
-        if not onboard or installed(one.name) or one.name in ONBOARD:
-            yield examine(one)
+    for requirement in requirements()[""]:
+        if not onboard or installed(requirement.name) or requirement.name in ONBOARD:
+            yield examine(requirement)
 
 
-def examine(one: Requirement) -> Finding:
+def examine(requirement: Requirement) -> Finding:
     """Check the version of a requirement, and import it."""
-    version, wanted = installed(one.name), str(one.specifier)
-    install = f'pip install "{one.name}{wanted}"'
+    name = requirement.name
+    version = installed(name)
+    wanted = str(requirement.specifier)
+    install = f'pip install "{name}{wanted}"'
     if version is None:
-        return Finding("problem", f"{one.name} is not installed", install)
-    text = f"{one.name} {version} ({wanted})"
-    broken = [bound for bound in one.specifier if not bound.contains(version, prereleases=True)]
+        return Finding("problem", f"{name} is not installed", install)
+    text = f"{name} {version} ({wanted})"
+    broken = [bound for bound in requirement.specifier if not bound.contains(version, prereleases=True)]
     if any(bound.operator.startswith("<") for bound in broken):
         return Finding("note", text, f"newer than the tested versions; if something fails: {install}")
     if broken:
         return Finding("problem", text, f"too old: {install}")
     try:
-        importlib.import_module(module(one.name))
+        importlib.import_module(module(name))
     except Exception as error:  # extensions of another build raise more than ImportError
-        again = f"pip install --force-reinstall --no-deps {one.name}=={version}"
+        again = f"pip install --force-reinstall --no-deps {name}=={version}"
         return Finding("problem", f"{text} cannot be imported ({reason(error)})", again)
     return Finding("ok", text)
 
 
 def module(distribution: str) -> str:
     """Return the name that an installed distribution is imported by."""
-    own = distribution.replace("-", "_")
-    files = [path.parts for path in metadata.files(distribution) or ()]
-    packages = {parts[0] for parts in files if parts[1:] == ("__init__.py",) and parts[0][0] != "_"}
-    return own if own in packages or not packages else min(packages)
+    default = distribution.replace("-", "_")
+    packages = set()
+    for path in metadata.files(distribution) or ():
+        folder = path.parts[0]
+        if path.parts[1:] == ("__init__.py",) and not folder.startswith("_"):
+            packages.add(folder)
+    if default in packages or not packages:
+        return default
+    return min(packages)
 
 
 def extras() -> Iterator[Finding]:
@@ -143,9 +158,9 @@ def extras() -> Iterator[Finding]:
     for name, wanted in requirements().items():
         if name in ("", "dev"):
             continue
-        absent = ", ".join(one.name for one in wanted if installed(one.name) is None)
+        absent = [requirement.name for requirement in wanted if installed(requirement.name) is None]
         if absent:
-            yield Finding("note", f"{name}: no {absent}", f"if wanted: {install_command(name)}")
+            yield Finding("note", f"{name}: no {', '.join(absent)}", f"if wanted: {install_command(name)}")
         else:
             yield from map(examine, wanted)
 
@@ -156,7 +171,8 @@ def data(store: Path | None = None) -> Iterator[Finding]:
     from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
 
     if SAMPLE_RAW.is_dir():
-        yield Finding("ok", f"sample: {sum(map(len, discover(SAMPLE_RAW).values()))} scenarios")
+        count = sum(map(len, discover(SAMPLE_RAW).values()))
+        yield Finding("ok", f"sample: {count} scenarios")
     else:
         yield Finding("note", "no sample", "it is only in the repository: give your own --store")
     if store is not None or SAMPLE_STORE.is_dir():
@@ -181,22 +197,33 @@ def check_store(store: Path) -> Iterator[Finding]:
 
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
+    """Check a split.
+
+    Raises:
+        DataError: a file is damaged.
+    """
     from trajpred.store import ScenarioStore
     from trajpred.store.shards import is_intact, record_of, unsealed
 
-    rows, start, read = ScenarioStore(store, split), 0, 0
+    scenarios = ScenarioStore(store, split)
+    start = 0
+    read = 0
     for shard in facts["shards"]:
-        file, count = store / split / shard["file"], shard["scenarios"]
-        for row in {start, start + count - 1} if count else ():
-            rows[row]
-            read += 1
+        file = store / split / shard["file"]
+        count = shard["scenarios"]
+        if count:
+            for row in {start, start + count - 1}:
+                scenarios[row]
+                read += 1
         if not is_intact(file):
             raise DataError("is damaged (its checksum is wrong); prepare it again", file=file)
         unsealed(record_of(file).read_text())
         start += count
-    text = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
+    text = f"{split}: {len(scenarios)} scenarios in {len(facts['shards'])} shards, {read} of them read"
     skipped = len(facts["skipped"])
-    return Finding("note", text, f"{skipped} were skipped, see {store}") if skipped else Finding("ok", text)
+    if skipped:
+        return Finding("note", text, f"{skipped} were skipped, see {store}")
+    return Finding("ok", text)
 
 
 def models() -> Iterator[Finding]:
