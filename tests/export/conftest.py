@@ -26,15 +26,17 @@ from trajpred.scenario import Scenario
 def save_model(path: Path, settings: dict[str, dict]) -> Path:
     """Write a checkpoint of a model with random weights."""
     torch.manual_seed(0)
-    state = Forecaster.build(settings).state_dict()
-    torch.save({CONFIG: settings, "state_dict": {f"forecaster.{k}": v for k, v in state.items()}}, path)
+    weights = Forecaster.build(settings).state_dict()
+    prefixed = {f"forecaster.{name}": value for name, value in weights.items()}
+    torch.save({CONFIG: settings, "state_dict": prefixed}, path)
     return path
 
 
 @pytest.fixture(scope="session")
 def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
     """Four of the sample, the one with the fewest tracks first, that with the most last."""
-    ordered = sorted((s for s in sample_scenarios if s.has_future), key=lambda s: len(s.tracks))
+    labelled = [scenario for scenario in sample_scenarios if scenario.has_future]
+    ordered = sorted(labelled, key=lambda scenario: len(scenario.tracks))
     return [ordered[0], ordered[3], ordered[len(ordered) // 2], ordered[-1]]
 
 
@@ -58,8 +60,12 @@ def traced_before(bundle: Path, names: Sequence[str] = GRAPHS) -> Iterator[None]
     """Replace the tracing of the graphs ``names`` by those of ``bundle``, which has the same weights."""
     graphs = {name: onnx.load(bundle / f"{name}.onnx") for name in names}
     trace = module.to_onnx
+
+    def traced(owner: object, name: str, *rest: object) -> onnx.ModelProto:
+        return graphs.get(name) or trace(owner, name, *rest)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "to_onnx", lambda *given: graphs.get(given[1]) or trace(*given))
+        patch.setattr(module, "to_onnx", traced)
         yield
 
 

@@ -82,22 +82,24 @@ class Eigenvalues(AverageEncoder):
 
 
 def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -> dict[str, Any]:
-    chosen = {"encoder": {"class_path": f"{encoder.__module__}.{encoder.__qualname__}"}}
+    chosen = TINY | {"encoder": {"class_path": f"{encoder.__module__}.{encoder.__qualname__}"}}
     if decoder is not None:
         chosen["decoder"] = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}"}
-    return {**TINY, **chosen}
+    return chosen
 
 
 def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
     scene = RealScene(SIGNATURES["decoder"].inputs, GraphConfig())
     ports = scene.signature.inputs
     sizes = {"F": 3, "D": 4, "K": 6, "W": 1, "T": 5}
-    values = dict(zip((port.name for port in ports), traced_inputs(ports, sizes), strict=True))
+    names = [port.name for port in ports]
+    values = dict(zip(names, traced_inputs(ports, sizes), strict=True))
     values["agent_valid"] = torch.tensor([False, True, False, True, True, False, True])
     values["target"] = torch.tensor([6, 1, 4, 3, 6])
-    found = dict(zip((port.name for port in scene.signature.outputs), scene(*values.values()), strict=True))
-    assert found["real_target"].tolist() == [3, 0, 2, 1, 3]
-    kept = found["real_agent_token"][found["real_target"]]
+    names = [port.name for port in scene.signature.outputs]
+    outputs = dict(zip(names, scene(*values.values()), strict=True))
+    assert outputs["real_target"].tolist() == [3, 0, 2, 1, 3]
+    kept = outputs["real_agent_token"][outputs["real_target"]]
     assert torch.equal(kept, values["agent_token"][values["target"]])
 
 
@@ -113,10 +115,10 @@ def test_own_encoder_and_decoder(
     predictor = CheckpointPredictor(checkpoint)
     [expected] = predictor(scenes[:1])
     names = expected.track_id[::-1][:3].tolist()
-    found = onboard.forecast(ScenarioBatch.of(scenes[:1]), names)
-    assert found.track_id.tolist() == names
-    rows = expected.rows(found.track_id)
-    np.testing.assert_allclose(found.trajectory, expected.trajectory[rows], rtol=0, atol=1e-3)
+    forecast = onboard.forecast(ScenarioBatch.of(scenes[:1]), names)
+    assert forecast.track_id.tolist() == names
+    rows = expected.rows(forecast.track_id)
+    np.testing.assert_allclose(forecast.trajectory, expected.trajectory[rows], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,17 @@ def test_equal_bundle_passes_with_the_focal_errors_of_all_cases(
     scene = scenes[0]
     empty = LaneMap()
     cases = [scene, alone(scene), replace(scene, map=empty), replace(alone(scene), map=empty)]
-    ends = [f.trajectory[f.rows(np.array([scene.focal_id]))[0], :, -1] for f in predictor(cases)]
     truth = scene.tracks.position[scene.focal, -1]
-    expected = np.mean([np.linalg.norm(end - truth, axis=-1).min() for end in ends])
-    found = check(bundle, predictor, [scene], RULE, fused=True)
-    assert 0 < found.usual <= found.largest < 1e-3 and found.scored == 4
-    assert found.min_fde is not None
-    np.testing.assert_allclose(found.min_fde, expected, atol=1e-3)
-    assert f"minFDE {found.min_fde[0]:.4f} m in PyTorch" in found.summary()
+    errors = []
+    for forecast in predictor(cases):
+        [focal] = forecast.rows(np.array([scene.focal_id]))
+        end = forecast.trajectory[focal, :, -1]
+        errors.append(np.linalg.norm(end - truth, axis=-1).min())
+    result = check(bundle, predictor, [scene], RULE, fused=True)
+    assert 0 < result.usual <= result.largest < 1e-3 and result.scored == 4
+    assert result.min_fde is not None
+    np.testing.assert_allclose(result.min_fde, np.mean(errors), atol=1e-3)
+    assert f"minFDE {result.min_fde[0]:.4f} m in PyTorch" in result.summary()
 
 
 def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[Scenario]) -> None:
@@ -46,8 +49,9 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
         check(bundle, other, scenes[:1], RULE)
     with pytest.raises(DataError, match="scenarios"):
         check(bundle, other, [], RULE)
-    found = check(bundle, other, scenes[:1], RULE._replace(largest_m=None, metric=9.0), tolerance_m=1e3)
-    assert found.usual > 1e-3
+    lax = RULE._replace(largest_m=None, metric=9.0)
+    result = check(bundle, other, scenes[:1], lax, tolerance_m=1e3)
+    assert result.usual > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -87,5 +91,5 @@ def test_scenes_of_any_window_and_rate_are_compared(
 ) -> None:
     slow = resample(scenes[0], 0.5)
     short = replace(scenes[0], num_observed=8)
-    found = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
-    assert len(found.cases) == 5 and found.scored == 4  # the short one ends beyond the model's horizon
+    result = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
+    assert len(result.cases) == 5 and result.scored == 4  # the short one ends beyond the model's horizon

@@ -16,6 +16,7 @@ def test_temperature_divides_the_logits(predictor: CheckpointPredictor) -> None:
     torch.manual_seed(0)
     sizes = {"T": 50, "D": 16, "K": 6, "F": 60, "W": 1, "A": 3, "L": 5, "B": 2}
     inputs = traced_inputs(ports, sizes)
-    one = Decoder(predictor.model.decoder, 1.0)(*inputs)[-1]
-    two = Decoder(predictor.model.decoder, 2.0)(*inputs)[-1]
-    torch.testing.assert_close(two, one.sqrt() / one.sqrt().sum(-1, keepdim=True))
+    usual = Decoder(predictor.model.decoder, 1.0)(*inputs)[-1]
+    flatter = Decoder(predictor.model.decoder, 2.0)(*inputs)[-1]
+    root = usual.sqrt()
+    torch.testing.assert_close(flatter, root / root.sum(-1, keepdim=True))

@@ -20,18 +20,20 @@ def test_graph_is_standard_and_follows_the_signature(bundle: Path, name: str) ->
     model = onnx.load_from_string(content)
     onnx.checker.check_model(model, full_check=True)
     assert not model.functions and {node.domain for node in model.graph.node} <= {"", "ai.onnx"}
-    assert [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")] == [20]
+    standard = [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")]
+    assert standard == [20]
 
     session = onnxruntime.InferenceSession(content)
-    inputs, outputs = ({port.name: port for port in side} for side in SIGNATURES[name])
-    assert [x.name for x in session.get_outputs()] == list(outputs)
-    for found in (*session.get_inputs(), *session.get_outputs()):
-        assert len(found.shape) == len((inputs | outputs)[found.name].shape)
-    for found in session.get_inputs():
-        dynamic = [size in ("A", "L", "B") for size in inputs[found.name].shape]
-        assert [isinstance(size, str) for size in found.shape] == dynamic
+    inputs = {port.name: port for port in SIGNATURES[name].inputs}
+    outputs = {port.name: port for port in SIGNATURES[name].outputs}
+    assert [port.name for port in session.get_outputs()] == list(outputs)
+    for port in session.get_outputs():
+        assert len(port.shape) == len(outputs[port.name].shape)
+    for port in session.get_inputs():
+        for size, expected in zip(port.shape, inputs[port.name].shape, strict=True):
+            assert isinstance(size, str) == (expected in ("A", "L", "B"))
 
     example = Bundle(bundle).example()
-    outputs = session.run(None, {x.name: example[f"{name}/{x.name}"] for x in session.get_inputs()})
-    for port, value in zip(session.get_outputs(), outputs, strict=True):
+    values = {port.name: example[f"{name}/{port.name}"] for port in session.get_inputs()}
+    for port, value in zip(session.get_outputs(), session.run(None, values), strict=True):
         np.testing.assert_allclose(value, example[f"{name}/{port.name}"], rtol=1e-4, atol=1e-4)

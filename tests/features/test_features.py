@@ -248,9 +248,7 @@ def test_omitted_attributes_are_not_read(scenario: Scenario) -> None:
     assert not equal(omitted.lanes.points, features_of(scenario, FeatureConfig()).lanes.points)
 
 
-def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(
-    scenario: Scenario,
-) -> None:
+def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(scenario: Scenario) -> None:
     config = FeatureConfig(omit=["classes"], anchor_steps=20)
     omitted = features_of(scenario, config)
     read = features_of(scenario, FeatureConfig(anchor_steps=20))

@@ -67,17 +67,17 @@ def evaluate_as(model: LitForecaster, evaluation: str) -> LitForecaster:
     return model
 
 
-def assert_same(found: Prediction, expected: Prediction, rows: Tensor | slice = slice(None)) -> None:
-    """``found`` equals ``rows`` of ``expected`` to within :data:`TOLERANCE`."""
+def assert_same(prediction: Prediction, expected: Prediction, rows: Tensor | slice = slice(None)) -> None:
+    """``prediction`` equals ``rows`` of ``expected`` to within :data:`TOLERANCE`."""
     for name, tolerance in TOLERANCE.items():
-        a = getattr(found, name)
+        a = getattr(prediction, name)
         b = getattr(expected, name)[rows]
         torch.testing.assert_close(a, b, rtol=0, atol=tolerance, msg=lambda text, n=name: f"{n}: {text}")
 
 
-def largest_change(found: Prediction, expected: Prediction) -> float:
+def largest_change(prediction: Prediction, expected: Prediction) -> float:
     """Metres between two predictions at most."""
-    return float((found.trajectory - expected.trajectory).abs().max())
+    return float((prediction.trajectory - expected.trajectory).abs().max())
 
 
 def checkpoint_of(model: LitForecaster, path: Path, prefix: str = "") -> Path:

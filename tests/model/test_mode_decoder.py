@@ -12,13 +12,16 @@ from torch import Tensor
 from tests.features.scenes import straight
 from tests.model.small import assert_same, batch_of, evaluate_as, small_config, small_model
 from trajpred.errors import DataError
+from trajpred.features.channels import edge_channels
 from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
-from trajpred.geometry import Pose
+from trajpred.geometry import Pose, rotate
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
+from trajpred.model.token_graph import MODE_EDGE_KINDS
+from trajpred.nn.relation import EdgeRelation
 from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
@@ -29,15 +32,23 @@ from trajpred.training.losses import LossConfig, prediction_losses
 def test_end_pose_is_the_last_position_and_the_last_direction(steps: int) -> None:
     path = (torch.rand(3, 2, steps, 2) + 0.5).cumsum(2) + 5  # 5 m/s and more
     agents = Pose(50 * torch.randn(3, 2), 6.3 * torch.rand(3))
-    found = end_pose(path, agents)
-    z = path.double().numpy() @ [1, 1j]
-    origin = (agents.position.double().numpy() @ [1, 1j])[:, None]
-    turn = np.exp(1j * agents.heading.double().numpy())[:, None]
-    end = (origin + z[..., -1] * turn).reshape(-1)
-    np.testing.assert_allclose(found.position, np.stack((end.real, end.imag), -1), atol=1e-4)
-    ahead = z[..., -1] - z[..., -1 - min(10, steps - 1)] if steps > 1 else z[..., -1]
-    expected = (ahead / abs(ahead) * turn).reshape(-1)
-    np.testing.assert_allclose(np.exp(1j * found.heading.double().numpy()), expected, atol=1e-4)
+    pose = end_pose(path, agents)
+    position, heading = in_the_city(path[:, :, -1], agents)
+    torch.testing.assert_close(pose.position, position, rtol=0, atol=1e-4)
+    ahead = path[:, :, -1]
+    if steps > 1:
+        ahead = ahead - path[:, :, -1 - min(10, steps - 1)]
+    turned = torch.atan2(ahead[..., 1], ahead[..., 0]).flatten()
+    apart = pose.heading - heading - turned
+    torch.testing.assert_close(apart.cos(), torch.ones(6), rtol=0, atol=1e-6)
+    torch.testing.assert_close(apart.sin(), torch.zeros(6), rtol=0, atol=1e-4)
+
+
+def in_the_city(place: Tensor, agents: Pose[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the position of each mode, ``[A, K, 2]`` in its agent's frame, and the agent's heading."""
+    heading = agents.heading[:, None].expand(place.shape[:2])
+    position = agents.position[:, None] + rotate(place, heading)
+    return position.flatten(0, 1), heading.flatten()
 
 
 def test_the_pose_of_a_mode_that_stops_does_not_depend_on_rounding() -> None:
@@ -57,29 +68,27 @@ def test_headings_of_modes_are_a_smooth_function_of_where_they_end() -> None:
     metres = torch.linspace(0, 6, 6001)
     aside = torch.zeros(1, 6001, 60, 2)
     aside[..., -1, 1] = metres
-    found = end_pose(aside, agents).heading
-    assert found[0] == 0.5 and found[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
-    assert found.diff().abs().max() < 0.005, "per millimetre"
+    heading = end_pose(aside, agents).heading
+    assert heading[0] == 0.5 and heading[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
+    assert heading.diff().abs().max() < 0.005, "per millimetre"
     turning = torch.zeros(1, 6001, 60, 2)
     turning[..., -11:, 0] = 10.0
     turning[..., -1, 1] = metres
-    found = end_pose(turning, agents).heading
-    assert found[0] == 0.5 and found[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
-    assert found.diff().abs().max() < 0.05
+    heading = end_pose(turning, agents).heading
+    assert heading[0] == 0.5 and heading[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
+    assert heading.diff().abs().max() < 0.05
 
 
 def test_constant_velocity_counts_from_the_last_observation_in_each_scene_s_step() -> None:
     valid = np.ones((2, 110), bool)
     valid[1, 30:50] = False  # last observed 2 s before the last observed step
     x = np.stack((np.arange(110.0), np.zeros(110)), -1)[None]  # a metre per step
-    found = constant_velocity_of(
-        batch_of([straight(2, valid=valid), Scenario.from_arrays(x, num_observed=50, step_s=0.2)]),
-        60,
-    )
+    slow = Scenario.from_arrays(x, num_observed=50, step_s=0.2)
+    path = constant_velocity_of(batch_of([straight(2, valid=valid), slow]), 60)
     steps = torch.arange(1, 61) * 0.1
     expected = torch.stack((10 * steps, 10 * (steps + 2.0), 10 * steps))
-    torch.testing.assert_close(found[..., 0], expected, rtol=0, atol=1e-3)
-    assert found[..., 1].abs().max() < 1e-5
+    torch.testing.assert_close(path[..., 0], expected, rtol=0, atol=1e-3)
+    assert path[..., 1].abs().max() < 1e-5
 
 
 def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agent(
@@ -98,12 +107,8 @@ def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agen
     assert (marginal.logits[scene == 0].std(0) > 0).all()
     assert (marginal.trajectory - joint.trajectory).abs().max() > 0.02
     values = torch.tensor([[1.0, 2], [3, 6], [7, 8]])
-    assert scene_mean(values, torch.tensor([0, 0, 2]), 4).tolist() == [
-        [2, 4],
-        [0, 0],
-        [7, 8],
-        [0, 0],
-    ]
+    means = scene_mean(values, torch.tensor([0, 0, 2]), 4)
+    assert means.tolist() == [[2, 4], [0, 0], [7, 8], [0, 0]]
 
 
 @pytest.mark.parametrize("evaluation", ["dense", "edges"])
@@ -125,11 +130,13 @@ def test_a_subset_of_agents_is_predicted_as_within_all(
 
 
 NONE_LESS = ("propose_layers", "refine_layers", "propose_radius_m", "refine_radius_m")
-WRONG: list[tuple[dict[str, Any], str]] = [({name: -1}, f"{name}': must be 0 or more") for name in NONE_LESS]
-WRONG += [
-    ({"starts": starts}, "starts': must list any of velocity, lanes") for starts in ([], ["lanes", "rails"])
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *[({name: -1}, f"{name}': must be 0 or more") for name in NONE_LESS],
+    ({"starts": []}, "starts': must list any of velocity, lanes"),
+    ({"starts": ["lanes", "rails"]}, "starts': must list any of velocity, lanes"),
+    ({"refine_at": 0.0}, "refine_at': must be more than 0 and at most 1"),
+    ({"refine_at": 1.1}, "refine_at': must be more than 0 and at most 1"),
 ]
-WRONG += [({"refine_at": x}, "refine_at': must be more than 0 and at most 1") for x in (0.0, 1.1)]
 
 
 @pytest.mark.parametrize(("options", "problem"), WRONG)
@@ -150,9 +157,7 @@ def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Sce
     assert not torch.equal(marginal.trajectory, joint.trajectory)
 
 
-def test_the_refinement_does_not_train_the_proposal_and_its_scales_are_bounded(
-    real: list[Scenario],
-) -> None:
+def test_the_refinement_does_not_train_the_proposal_and_its_scales_are_bounded(real: list[Scenario]) -> None:
     model = small_model()
     batch = batch_of(real[:1])
     for parameter in model.forecaster.decoder.refine_head.parameters():
@@ -198,9 +203,9 @@ def test_anchored_modes_without_offsets_follow_the_lanes(real: list[Scenario], m
     forecaster = without_offsets(modes=modes)
     batch = build_batch(real, forecaster.scene)
     for joint in (False, True):
-        for scenario, found in zip(real, forecaster.forecast(batch, joint), strict=True):
-            path = lane_following(scenario).of(found.track_id).trajectory
-            gap = np.abs(found.trajectory[:, :, None] - path[:, None]).max((3, 4))
+        for scenario, forecast in zip(real, forecaster.forecast(batch, joint), strict=True):
+            path = lane_following(scenario).of(forecast.track_id).trajectory
+            gap = np.abs(forecast.trajectory[:, :, None] - path[:, None]).max((3, 4))
             # In the order of choice, which begins again after six; all different up to there.
             order = gap.argmin(2)[:, np.arange(modes) % 6]
             assert (np.diff(np.sort(order[:, :6], 1), axis=1) > 0).all()
@@ -229,47 +234,59 @@ def test_groups_start_from_the_lanes_and_from_constant_velocity(real: list[Scena
     torch.testing.assert_close(modes.trajectory[:, 6:], steady, rtol=0, atol=1e-5)
 
 
-def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(
-    real: list[Scenario],
-) -> None:
+def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real: list[Scenario]) -> None:
     """The loss is the mean of the groups' losses and the loss of the merged forecast."""
     model = anchored_model(starts=["lanes", "velocity"])
     batch = build_batch(real[:2], model.scene)
     with torch.inference_mode():
         modes = model.forecaster.decoder(model.forecaster.encoder.encode(batch), batch)
-    groups = [Prediction(**{n: x[:, 6 * g : 6 * g + 6] for n, x in modes.tensors.items()}) for g in (0, 1)]
+    first = Prediction(**{name: x[:, :6] for name, x in modes.tensors.items()})
+    second = Prediction(**{name: x[:, 6:] for name, x in modes.tensors.items()})
     merged = modes.merged()
-    assert all(x.shape[1] == 6 for x in merged.tensors.values())
+    for tensor in merged.tensors.values():
+        assert tensor.shape[1] == 6
     torch.testing.assert_close(merged.logits.exp().sum(1), torch.ones(len(merged.logits)))
-    whole, last, *parts = (prediction_losses(x, batch, LossConfig()) for x in (modes, merged, *groups))
-    mean = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
-    expected = {
-        **mean,
-        "merged": last["loss"],
-        "loss": mean["loss"] + last["loss"],
-        "minADE": last["minADE"],
-    }
+    config = LossConfig()
+    whole = prediction_losses(modes, batch, config)
+    last = prediction_losses(merged, batch, config)
+    of_first = prediction_losses(first, batch, config)
+    of_second = prediction_losses(second, batch, config)
+    expected = {name: (of_first[name] + of_second[name]) / 2 for name in of_first}
+    expected["loss"] = expected["loss"] + last["loss"]
+    expected["merged"] = last["loss"]
+    expected["minADE"] = last["minADE"]
     assert whole.keys() == expected.keys()
     for name, value in whole.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize(("share", "step"), [(1.0, 60), (0.5, 30), (0.001, 1)])
-def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(
-    real: list[Scenario], monkeypatch: pytest.MonkeyPatch, share: float, step: int
-) -> None:
-    given = []
-
-    def seen(path: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
-        given.append(path)
-        return end_pose(path, agents)
-
-    monkeypatch.setattr("trajpred.model.mode_decoder.end_pose", seen)
-    batch = batch_of(real[:1])
+def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(share: float, step: int) -> None:
+    """The scene is related to the poses of the agents first, then to those of the modes at that step."""
     decoder = ModeDecoder(dim=32, heads=4, refine_at=share).eval()
-    found = decoder(SceneEncoder(dim=32, heads=4, layers=1).eval().encode(batch), batch)
-    [path] = given
-    assert found.proposal is not None and torch.equal(path, found.proposal[:, :, :step])
+    agents = Pose(30 * torch.randn(3, 2), torch.randn(3))
+    related: list[Pose[Tensor]] = []
+
+    def no_edges(stage: int, poses: Pose[Tensor]) -> EdgeRelation:
+        related.append(poses)
+        return EdgeRelation(
+            index=torch.zeros(2, 0, dtype=torch.long),
+            bias=torch.zeros(0, 4),
+            num_senders=3,
+            num_receivers=len(poses.heading),
+            poses=(agents, poses),
+            features=torch.zeros(0, len(edge_channels(MODE_EDGE_KINDS))),
+            complete=True,
+        )
+
+    tokens = torch.randn(3, 32)
+    steady = torch.randn(3, 1, 60, 2).cumsum(2)
+    prediction = decoder.decode(tokens, tokens, agents, steady, no_edges)
+    assert prediction.proposal is not None
+    position, _ = in_the_city(prediction.proposal[:, :, step - 1], agents)
+    first, second = related
+    assert torch.equal(first.position, agents.position)
+    torch.testing.assert_close(second.position, position, rtol=0, atol=1e-4)
 
 
 def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:

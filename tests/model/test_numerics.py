@@ -36,8 +36,9 @@ OBSERVED = 50
 
 def trained(name: str) -> tuple[Forecaster, list[Scenario]]:
     """Load shipped weights, and real scenes."""
-    found = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
-    return Forecaster.from_pretrained(name), [argoverse1.read(one) for one in found]
+    sequences = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"][:600:30]
+    scenes = [argoverse1.read(sequence) for sequence in sequences]
+    return Forecaster.from_pretrained(name), scenes
 
 
 def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Prediction:
@@ -46,8 +47,8 @@ def in_double(model: LitForecaster | Forecaster, batch: SceneBatch) -> Predictio
     def double(x: Tensor) -> Tensor:
         return x.double() if x.is_floating_point() else x
 
-    found: Prediction = deepcopy(model).double()(deepcopy(batch).apply(double))
-    return found
+    prediction: Prediction = deepcopy(model).double()(deepcopy(batch).apply(double))
+    return prediction
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -57,18 +58,19 @@ def test_shipped_models_are_exact_and_the_same_ten_thousand_kilometres_away(name
     model, here = trained(name)
     there = [moved(scenario, VERY_FAR, 0.0) for scenario in here]
     batch = build_batch(here, model.scene)
-    found = model(batch)
+    prediction = model(batch)
     exact = in_double(model, batch)
     assert exact.trajectory.dtype == exact.logits.dtype == torch.float64
     future = here[0].num_steps - here[0].num_observed
-    error = norm(found.trajectory - exact.trajectory)[:, :, :future].amax((1, 2))  # of each agent
+    error = norm(prediction.trajectory - exact.trajectory)[:, :, :future].amax((1, 2))  # of each agent
     reach = norm(exact.trajectory)[:, :, :future].amax((1, 2))
     # Rounding is relative: 0.1 mm for modes up to 20 m long, more for longer ones.
     assert 0 < error.quantile(0.99) < 5e-5 and (error / reach.clamp(min=20)).max() < 5e-6
-    assert (found.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
+    assert (prediction.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
 
-    pairs = [model.forecast(build_batch(scenes, model.scene)) for scenes in (here, there)]
-    for a, b in zip(*pairs, strict=True):
+    near = model.forecast(batch)
+    far = model.forecast(build_batch(there, model.scene))
+    for a, b in zip(near, far, strict=True):
         assert a.track_id.tolist() == b.track_id.tolist()
         assert norm(b.trajectory - VERY_FAR - a.trajectory)[:, :, :future].max() <= 1e-4
         assert np.abs(b.probability - a.probability).max() < 1e-5
@@ -97,24 +99,22 @@ SIDES = ("none", "left", "right", "both")
 
 def lanes(sides: list[str], random: np.random.Generator) -> LaneMap:
     """Build a lane for each of ``sides``; every other one has no length."""
-    centers = [random.normal(0, 20 * (i % 2), (3, 2)) + random.normal(0, 20, 2) for i in range(len(sides))]
-    left = Ragged.from_rows(
-        [
-            c + np.array([0, 1.7]) if side in ("left", "both") else []
-            for c, side in zip(centers, sides, strict=True)
-        ],
-        2,
-    )
-    right = Ragged.from_rows(
-        [
-            c + np.array([0, -1.7]) if side in ("right", "both") else []
-            for c, side in zip(centers, sides, strict=True)
-        ],
-        2,
-    )
+    centers = []
+    left = []
+    right = []
+    for i, side in enumerate(sides):
+        shape = random.normal(0, 20 * (i % 2), (3, 2))
+        center = shape + random.normal(0, 20, 2)
+        centers.append(center)
+        left.append(center + np.array([0.0, 1.7]) if side in ("left", "both") else [])
+        right.append(center + np.array([0.0, -1.7]) if side in ("right", "both") else [])
     following = [[(i + 1) % len(sides)] for i in range(len(sides))]  # one lane alone follows itself
     bare = LaneMap.from_centerlines(centers, successors=following)
-    return replace(bare, left_boundary=left, right_boundary=right)
+    return replace(
+        bare,
+        left_boundary=Ragged.from_rows(left, 2),
+        right_boundary=Ragged.from_rows(right, 2),
+    )
 
 
 def crowd(seed: int) -> Scenario:
@@ -137,9 +137,10 @@ def assert_finite(model: LitForecaster, batch: SceneBatch) -> None:
     prediction = model(batch)
     losses = model.losses(batch)
     losses["loss"].backward()
-    values = [*prediction.tensors.values()]
-    assert all(x.isfinite().all() for x in (*values, *losses.values()))
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    for name, tensor in (prediction.tensors | losses).items():
+        assert tensor.isfinite().all(), name
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
 
 
 @pytest.mark.parametrize("evaluation", ["edges", "dense"])

@@ -38,9 +38,14 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(
 def card(name: str) -> dict[str, float]:
     """Read the model's own row of the first table in its card."""
     lines = (pretrained.FOLDER / f"{name}.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    own = next(row for row in rows if row[0] == name)
-    return dict(zip(rows[0][2:], map(float, own[2:]), strict=True))
+    table = [line.replace(" ", "").strip("|") for line in lines if line.startswith("|")]
+    rows = [line.split("|") for line in table]
+    metrics = rows[0][2:]
+    for row in rows:
+        if row[0] == name:
+            values = [float(cell) for cell in row[2:]]
+            return dict(zip(metrics, values, strict=True))
+    raise LookupError(name)
 
 
 @pytest.mark.slow  # tests/training/test_regression.py evaluates the demo weights for every change
@@ -50,7 +55,7 @@ def test_shipped_weights_reach_the_results_of_their_card(name: str, tmp_path: Pa
     source = name.split("-")[0]
     raw = ROOT / "datasets" / source / ("sample" if source == "argoverse2" else "")
     assert run("prepare", "--source", source, "--raw", raw, "--store", tmp_path, "--workers", 1) == 0
-    found = evaluate(load_predictor(name), ScenarioStore(tmp_path, "val"), progress=False)
-    assert found.scenarios == scenes
+    evaluation = evaluate(load_predictor(name), ScenarioStore(tmp_path, "val"), progress=False)
+    assert evaluation.scenarios == scenes
     for metric, value in card(name).items():
-        assert found.metrics["focal"][metric] == pytest.approx(value, abs=0.01), metric
+        assert evaluation.metrics["focal"][metric] == pytest.approx(value, abs=0.01), metric

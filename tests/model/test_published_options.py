@@ -65,9 +65,26 @@ VALUES: dict[str, dict[str, list[Any]]] = {
 }
 #: Arguments of the operators that follow from the scenes or from the encoder's own: widths, tables, names.
 FIXED = {
-    *("in_", "out", "ein", "heads", "num_heads", "per_head_channels", "receiver_feature", "name"),
-    *("receiver_channels", "sender_node_channels", "sender_edge_channels", "num_encoder_layers"),
-    *("embedding_dim", "num_attention_heads", "channels", "in_channels", "edge_channels"),
+    "in_",
+    "out",
+    "ein",
+    "heads",
+    "num_heads",
+    "per_head_channels",
+    "receiver_feature",
+    "name",
+    "receiver_channels",
+    "sender_node_channels",
+    "sender_edge_channels",
+    "num_encoder_layers",
+    "embedding_dim",
+    "num_attention_heads",
+    "channels",
+    "in_channels",
+    "edge_channels",
+    "dim",
+    "layers",
+    "options",
 }
 DECODER = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
 
@@ -75,42 +92,60 @@ DECODER = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
 def parameters(encoder: str) -> dict[str, Parameter]:
     """Options of an encoder and of its operator."""
     kind = getattr(trajpred.model, encoder)
-    operator = {} if kind.options_of is None else signature(kind.options_of).parameters
-    named = {**operator, **signature(kind).parameters}
-    return {name: x for name, x in named.items() if name not in FIXED | {"dim", "layers", "options"}}
+    named: dict[str, Parameter] = {}
+    if kind.options_of is not None:
+        named.update(signature(kind.options_of).parameters)
+    named.update(signature(kind).parameters)
+    return {name: parameter for name, parameter in named.items() if name not in FIXED}
 
 
 def values(encoder: str) -> dict[str, list[Any]]:
     """Values of each option that are not its default: switches are turned, rates of dropout are 0.3."""
-    defaults = {name: x.default for name, x in parameters(encoder).items()}
-    switches = {name: [not x] for name, x in defaults.items() if isinstance(x, bool)}
-    return VALUES[encoder] | switches | {name: [0.3] for name in defaults if "drop" in name}
+    options = dict(VALUES[encoder])
+    for name, parameter in parameters(encoder).items():
+        if isinstance(parameter.default, bool):
+            options[name] = [not parameter.default]
+        if "drop" in name:
+            options[name] = [0.3]
+    return options
 
 
 OPTIONS = {encoder: values(encoder) for encoder in VALUES}
-CASES = [
-    pytest.param(encoder, {name: value}, id=f"{encoder}-{name}-{value}")
-    for encoder, options in OPTIONS.items()
-    for name, values in options.items()
-    for value in values
-]
-FEATURED = ("fill_value", "add_self_loops", "plain", "share_weights")  # of the edges of stars
-CASES += [
-    pytest.param("StarSceneEncoder", {"relative_pose": True, name: value}, id=f"relative_pose-{name}-{value}")
-    for name in FEATURED
-    for value in OPTIONS["StarSceneEncoder"][name]
-]
+#: Options of the star encoder that depend on whether edges have features.
+FEATURED = ("fill_value", "add_self_loops", "plain", "share_weights")
+#: The routing block of Kool et al.
 KOOL = {"add_self_loops": True, "root_weight": False, "gating": False}
-CASES.append(pytest.param("TransformerConvSceneEncoder", KOOL, id="routing_block"))
-CONTEXT = [{"receiver_tag": "context", f"sender_{items}_feature": None} for items in ("edge", "node")]
-CASES += [pytest.param("MultiHeadAttentionSceneEncoder", options, id=f"{options}") for options in CONTEXT]
+#: The context attends to nodes alone, or to edges alone.
+CONTEXT: list[dict[str, Any]] = [
+    {"receiver_tag": "context", "sender_edge_feature": None},
+    {"receiver_tag": "context", "sender_node_feature": None},
+]
+
+
+def case(encoder: str, name: str, options: dict[str, Any]) -> Any:
+    return pytest.param(encoder, options, id=name)
+
+
+def cases() -> list[Any]:
+    """List every value of every option, and the options that only make sense together."""
+    params = []
+    for encoder, options in OPTIONS.items():
+        for name, choices in options.items():
+            params += [case(encoder, f"{encoder}-{name}-{value}", {name: value}) for value in choices]
+    for name in FEATURED:
+        for value in OPTIONS["StarSceneEncoder"][name]:
+            together = {"relative_pose": True, name: value}
+            params.append(case("StarSceneEncoder", f"relative_pose-{name}-{value}", together))
+    params.append(case("TransformerConvSceneEncoder", "routing_block", KOOL))
+    params += [case("MultiHeadAttentionSceneEncoder", str(options), options) for options in CONTEXT]
+    return params
 
 
 def parsed(encoder: str, options: dict[str, Any]) -> dict[str, Any]:
     """Read an encoder from YAML as `train` does, and return what it saves with the checkpoint."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(TokenEncoder, "encoder")
-    init_args = {"dim": 16, "heads": 2, "layers": 2, **options}
+    init_args = {"dim": 16, "heads": 2, "layers": 2} | options
     text = yaml.safe_dump({"class_path": f"trajpred.model.{encoder}", "init_args": init_args})
     config: dict[str, Any] = parser.parse_object({"encoder": yaml.safe_load(text)}).as_dict()["encoder"]
     return config
@@ -120,13 +155,14 @@ def built(encoder: str, options: dict[str, Any]) -> LitForecaster:
     return LitForecaster.build({"encoder": parsed(encoder, options), "decoder": DECODER})
 
 
-@pytest.mark.parametrize(("encoder", "options"), CASES)
+@pytest.mark.parametrize(("encoder", "options"), cases())
 def test_every_parameter_trains(encoder: str, options: dict[str, Any], real: list[Scenario]) -> None:
     model = built(encoder, options).train()
     loss = model.losses(batch_of(real[:1]))["loss"]
     loss.backward()
     assert loss.isfinite()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
 
 
 @pytest.mark.parametrize("encoder", OPTIONS)

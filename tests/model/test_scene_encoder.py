@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.model.small import batch_of, checkpoint_of, evaluate_as, small_config
 from trajpred.errors import DataError
 from trajpred.features.channels import HISTORY, VALID
+from trajpred.lane_map import LaneMap
 from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
@@ -97,43 +98,49 @@ def test_reported_attention_sums_to_one_and_is_that_of_either_evaluation(
     edges = evaluate_as(model, "edges").forecaster.encoder.attention_weights(batch)
     assert torch.equal(evaluate_as(model, "dense").forecaster.encoder.encode(batch).nodes, before)
     assert not any(module._forward_pre_hooks for module in model.modules())
-    for scenario, one, other in zip(real, dense, edges, strict=True):
-        A = len(one.track_id)
-        L = len(one.lane)
-        assert one.scenario_id == scenario.scenario_id and one.weight.shape == (2, 4, A, A + L)
-        np.testing.assert_allclose(one.weight, other.weight, atol=1e-5)
-        np.testing.assert_allclose(one.weight.sum(-1), 1, atol=1e-5)
-        assert (np.einsum("nhaa->nha", one.weight[..., :A]) == 0).all(), "no self edges"
-    row = one.track_id.tolist().index(scenario.focal_id)
-    np.testing.assert_allclose(one.shares(scenario.focal_id), one.weight[:, :, row].mean((0, 1)))
+    for scenario, attention, of_edges in zip(real, dense, edges, strict=True):
+        weight = attention.weight
+        A = len(attention.track_id)
+        L = len(attention.lane)
+        assert attention.scenario_id == scenario.scenario_id
+        assert weight.shape == (2, 4, A, A + L)
+        np.testing.assert_allclose(weight, of_edges.weight, atol=1e-5)
+        np.testing.assert_allclose(weight.sum(-1), 1, atol=1e-5)
+        assert (np.einsum("nhaa->nha", weight[..., :A]) == 0).all(), "no self edges"
+    row = attention.track_id.tolist().index(scenario.focal_id)
+    shares = attention.shares(scenario.focal_id)
+    np.testing.assert_allclose(shares, weight[:, :, row].mean((0, 1)))
     with pytest.raises(DataError, match="nobody"):
-        one.shares("nobody")
+        attention.shares("nobody")
 
 
 def test_reported_lanes_are_rows_of_the_scenario_s_map(model: LitForecaster, real: list[Scenario]) -> None:
     batch = batch_of(real)
-    middles = iter((batch.origin[batch["lane"].batch] + batch["lane"].position).numpy())
-    for scenario, one in zip(real, model.forecaster.encoder.attention_weights(batch), strict=True):
-        lanes = scenario.map
-        for row in one.lane.tolist():
-            if row < len(lanes):
-                line = lanes.centerline[row][:, :2]
-            else:
-                edges = (
-                    lanes.crossing_edge1[row - len(lanes)],
-                    lanes.crossing_edge2[row - len(lanes)],
-                )
-                line = np.stack([(a + b) / 2 for a, b in zip(*(e[[0, -1], :2] for e in edges), strict=True)])
+    middles = batch.origin[batch["lane"].batch] + batch["lane"].position
+    scene_of = batch["lane"].batch
+    weights = model.forecaster.encoder.attention_weights(batch)
+    for scene, (scenario, attention) in enumerate(zip(real, weights, strict=True)):
+        rows = attention.lane.tolist()
+        assert len(set(rows)) == len(rows)
+        for row, middle in zip(rows, middles[scene_of == scene].numpy(), strict=True):
+            line = middle_line(scenario.map, row)
             fine = np.concatenate([np.linspace(a, b, 50) for a, b in pairwise(line)])
-            assert np.hypot(*(fine - next(middles)).T).min() < 0.5
-        assert len(set(one.lane.tolist())) == len(one.lane)
-    assert next(middles, None) is None
+            assert np.linalg.norm(fine - middle, axis=1).min() < 0.5
+
+
+def middle_line(lanes: LaneMap, row: int) -> np.ndarray:
+    """Return the centreline of a lane, or the line halfway between the edges of a crossing."""
+    if row < len(lanes):
+        return lanes.centerline[row][:, :2]
+    first = lanes.crossing_edge1[row - len(lanes)]
+    second = lanes.crossing_edge2[row - len(lanes)]
+    return (first[[0, -1], :2] + second[[0, -1], :2]) / 2
 
 
 def test_encoders_without_attention_read_out_say_so(real: list[Scenario]) -> None:
-    class Own(TokenEncoder):
+    class MyEncoder(TokenEncoder):
         pass
 
-    assert not Own().has_attention
-    with pytest.raises(DataError, match="Own does not report attention"):
-        Own().attention_weights(batch_of(real[:1]))
+    assert not MyEncoder().has_attention
+    with pytest.raises(DataError, match="MyEncoder does not report attention"):
+        MyEncoder().attention_weights(batch_of(real[:1]))

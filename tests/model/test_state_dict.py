@@ -36,7 +36,7 @@ def test_every_system_keeps_the_names_and_shapes_of_its_weights() -> None:
     parts |= {f"HeadDecoder, {head}": HeadDecoder(head=head) for head in HEADS}
     operators = get_args(Operator)
     parts |= {f"ModeDecoder, {name}": ModeDecoder(attention=name, joint=True) for name in operators}
-    found = {name: digest(part) for name, part in parts.items()}
+    digests = {name: digest(part) for name, part in parts.items()}
     if os.environ.get("TRAJPRED_PIN"):
-        PINNED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8", newline="\n")
-    assert found == json.loads(PINNED.read_text("utf-8"))
+        PINNED.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8", newline="\n")
+    assert digests == json.loads(PINNED.read_text("utf-8"))

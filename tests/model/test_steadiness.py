@@ -36,7 +36,9 @@ MAX_SHARE = 0.002
 def stored(scenario: Scenario) -> Scenario:
     """Return ``scenario`` as a store reads it back."""
     values, offsets = views(encode_batch([encode_row(scenario, heights=False)]))
-    parts = [part[start:stop] for part, (start, stop) in zip(values, offsets.tolist(), strict=True)]
+    parts = []
+    for part, (start, stop) in zip(values, offsets.tolist(), strict=True):
+        parts.append(part[start:stop])
     assert len(parts) == len(PARTS)
     return decode(parts)
 
@@ -44,16 +46,20 @@ def stored(scenario: Scenario) -> Scenario:
 @cache
 def validation(every: int) -> list[Scenario]:
     """The validation scenes of Argoverse 1 in the repository, or part of them."""
-    found = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
-    return [argoverse1.read(one) for one in found[::every]]
+    sequences = argoverse1.discover(ROOT / "datasets" / "argoverse1")["val"]
+    return [argoverse1.read(sequence) for sequence in sequences[::every]]
 
 
 @torch.inference_mode()
 def forecasts(model: Forecaster, scenes: Sequence[Scenario]) -> list[Forecast]:
     """Forecast as far as the scenes' own futures reach: 3 s of Argoverse 1, 6 s of the sample."""
-    starts = range(0, len(scenes), 16)
-    found = [x for i in starts for x in model.forecast(build_batch(scenes[i : i + 16], model.scene))]
-    return [x.first(future_steps(scene)) for x, scene in zip(found, scenes, strict=True)]
+    shortened = []
+    for start in range(0, len(scenes), 16):
+        part = scenes[start : start + 16]
+        batch = build_batch(part, model.scene)
+        for forecast, scene in zip(model.forecast(batch), part, strict=True):
+            shortened.append(forecast.first(future_steps(scene)))
+    return shortened
 
 
 def shares(model: Forecaster, scenes: Sequence[Scenario], roundings: int = 1) -> tuple[int, float, float]:

@@ -17,12 +17,14 @@ def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list
     graph = TokenGraph.of(batch)
     A = batch["agent"].num_nodes
     start = {"agent": 0, "lane": A}
-    expected = [
-        (j + start[r[0]], i + start[r[2]], k)
-        for r in RELATIONS
-        for (j, i), k in zip(batch[r].edge_index.T.tolist(), batch[r].edge_kind.tolist(), strict=True)
-    ]
-    assert list(zip(*graph.index.tolist(), graph.kind.tolist(), strict=True)) == expected
+    indices = []
+    kinds = []
+    for relation in RELATIONS:
+        first = torch.tensor([[start[relation[0]]], [start[relation[2]]]])
+        indices.append(batch[relation].edge_index + first)
+        kinds.append(batch[relation].edge_kind)
+    assert torch.equal(graph.index, torch.cat(indices, 1))
+    assert torch.equal(graph.kind, torch.cat(kinds))
     assert torch.equal(graph.poses.position[A:], batch["lane"].position)
     padded = graph.padding.pad(graph.poses.heading)
     ptr = batch["agent"].ptr
@@ -51,14 +53,17 @@ def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
     near = torch.linalg.vector_norm(shifted[:, None] - graph.poses.position, dim=-1) <= 30.0
     expected = near & (agent.batch[owner][:, None] == graph.scene)
     expected[torch.arange(len(owner)), owner] = True
-    assert {(int(i), int(j)) for j, i in index.T} == {(int(i), int(j)) for i, j in expected.nonzero()}
+    connected = torch.zeros_like(expected)
+    connected[index[1], index[0]] = True
+    assert torch.equal(connected, expected)
     assert index.shape[1] == expected.sum() and (index[1].diff() >= 0).all()
-    kinds = [
-        "lane" if j >= graph.num_agents else "own" if j == owner[i] else "agent" for j, i in index.T.tolist()
-    ]
-    found = features[-len(MODE_EDGE_KINDS) :].argmax(0).tolist()
-    assert [MODE_EDGE_KINDS[kind] for kind in found] == kinds and len(set(kinds)) == 3
-    distance = torch.linalg.vector_norm(shifted[index[1]] - graph.poses.position[index[0]], dim=-1)
+    kind = features[-len(MODE_EDGE_KINDS) :].argmax(0)
+    is_lane = index[0] >= graph.num_agents
     is_own = index[0] == owner[index[1]]
+    assert torch.equal(kind == MODE_EDGE_KINDS.index("lane"), is_lane)
+    assert torch.equal(kind == MODE_EDGE_KINDS.index("own"), is_own)
+    assert torch.equal(kind == MODE_EDGE_KINDS.index("agent"), ~is_lane & ~is_own)
+    assert len(kind.unique()) == 3
+    distance = torch.linalg.vector_norm(shifted[index[1]] - graph.poses.position[index[0]], dim=-1)
     expected = fade_out(distance, 30.0).exp().where(~is_own, 1.0)
     torch.testing.assert_close(fading.exp(), expected, atol=1e-4, rtol=0)

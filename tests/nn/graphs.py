@@ -29,15 +29,22 @@ def ragged(
     heads: int = HEADS,
 ) -> Graph:
     """Edges within scenes, a ``share`` of all pairs, with poses; places of senders and receivers."""
-    senders, receivers = (Padding.of_counts(list(sizes)) for sizes in zip(*scenes, strict=True))
-    scene_of = [torch.repeat_interleave(torch.tensor(n)) for n in zip(*scenes, strict=True)]
-    together = scene_of[1][:, None] == scene_of[0]
-    receiver, sender = (together & (torch.rand(together.shape) < share)).nonzero(as_tuple=True)
-    bias = torch.randn(len(sender), heads, dtype=dtype)
-    S = len(scene_of[0])
-    R = len(scene_of[1])
-    ends = poses(S, dtype), poses(R, dtype)
-    return EdgeRelation(torch.stack((sender, receiver)), bias, S, R, ends), senders, receivers
+    num_senders, num_receivers = zip(*scenes, strict=True)
+    senders = Padding.of_counts(list(num_senders))
+    receivers = Padding.of_counts(list(num_receivers))
+    scene_of_sender = torch.repeat_interleave(torch.tensor(num_senders))
+    scene_of_receiver = torch.repeat_interleave(torch.tensor(num_receivers))
+    together = scene_of_receiver[:, None] == scene_of_sender
+    drawn = torch.rand(together.shape) < share
+    receiver, sender = (together & drawn).nonzero(as_tuple=True)
+    edges = EdgeRelation(
+        index=torch.stack((sender, receiver)),
+        bias=torch.randn(len(sender), heads, dtype=dtype),
+        num_senders=len(scene_of_sender),
+        num_receivers=len(scene_of_receiver),
+        poses=(poses(len(scene_of_sender), dtype), poses(len(scene_of_receiver), dtype)),
+    )
+    return edges, senders, receivers
 
 
 def in_form(graph: Graph, form: str) -> Relation:
@@ -60,11 +67,17 @@ def loop_attend(index: Tensor, bias: Tensor, query: Tensor, key: Tensor, value: 
     """Attention receiver by receiver; zeros where there is no edge."""
     rows = []
     for i in range(len(query)):
-        incoming = [(e, j) for e, (j, receiver) in enumerate(index.T.tolist()) if receiver == i]
+        scores = []
+        senders = []
+        for edge, (sender, receiver) in enumerate(index.T.tolist()):
+            if receiver == i:
+                product = (query[i] * key[sender]).sum(-1)
+                scores.append(product / query.shape[-1] ** 0.5 + bias[edge])
+                senders.append(sender)
         total = value.new_zeros(value.shape[1:]) + 0 * query[i].sum()  # part of the graph even without edges
-        if incoming:
-            score = [(query[i] * key[j]).sum(-1) / query.shape[-1] ** 0.5 + bias[e] for e, j in incoming]
-            for weight, (_, j) in zip(torch.softmax(torch.stack(score), 0), incoming, strict=True):
-                total = total + weight[:, None] * value[j]
+        if scores:
+            weights = torch.softmax(torch.stack(scores), 0)
+            for weight, sender in zip(weights, senders, strict=True):
+                total = total + weight[:, None] * value[sender]
         rows.append(total)
     return torch.stack(rows)

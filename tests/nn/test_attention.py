@@ -56,10 +56,11 @@ def test_equals_its_formula_edge_by_edge(form: str) -> None:
         pooled = loop_attend(edges, bias[here], q[i : i + 1], k, value)
         # The columns of W_o: per head its values, then its poses.
         expected.append(pooled.flatten(1) @ attention.out.weight.T)
-    found = attention(x, z, in_form(graph, form))
-    assert_close(found, torch.cat(expected), rtol=0, atol=1e-9)
+    out = attention(x, z, in_form(graph, form))
+    assert_close(out, torch.cat(expected), rtol=0, atol=1e-9)
     reached = graph[0].reached[:, 0]
-    assert not found[~reached].any() and found[reached].abs().amax(1).all()
+    assert not out[~reached].any()
+    assert out[reached].abs().amax(1).all()
 
 
 def test_without_poses_places_have_no_effect() -> None:
@@ -77,15 +78,19 @@ def test_without_poses_places_have_no_effect() -> None:
 def test_poses_and_softmax_stay_in_float32_under_autocast(form: str, dtype: torch.dtype) -> None:
     graph, attention, x, z = setting(form, torch.float32)
     # At 2 km bfloat16 cannot resolve less than 8 m.
-    far = moved(graph, poses=tuple(Pose(p.position + 2000.0, p.heading) for p in graph[0].poses))
+    senders, receivers = graph[0].poses
+    far_senders = Pose(senders.position + 2000.0, senders.heading)
+    far_receivers = Pose(receivers.position + 2000.0, receivers.heading)
+    far = moved(graph, poses=(far_senders, far_receivers))
     with torch.no_grad():
         attention.value.weight.zero_()
         attention.out.weight.copy_(torch.eye(DIM, attention.out.in_features).roll(DIM // HEADS, 1))
         expected = attention(x, z, in_form(far, form))
         with torch.autocast("cpu", dtype):
-            found = attention(x, z, in_form(moved(far, bias=graph[0].bias.to(dtype)), form))
+            half = moved(far, bias=graph[0].bias.to(dtype))
+            out = attention(x, z, in_form(half, form))
     assert (expected.abs().amax(1) > 0.1).sum() > 3
-    assert_close(found.float(), expected, rtol=0.02, atol=0.03)
+    assert_close(out.float(), expected, rtol=0.02, atol=0.03)
 
 
 def test_edge_bias_of_edges_and_of_all_pairs() -> None:
@@ -153,9 +158,9 @@ def test_a_receiver_without_edges_keeps_its_own_features(norm: Norm, form: str) 
     layer = layer_of(norm)
     relation = in_form(ragged(SQUARE, share=0.0, heads=HEADS), form)
     x = torch.randn(9, DIM, requires_grad=True)
-    found = layer(x, relation)
-    assert_close(found, formula(layer, x, relation, attended=0))
-    (gradient,) = torch.autograd.grad(found.square().sum(), x)
+    result = layer(x, relation)
+    assert_close(result, formula(layer, x, relation, attended=0))
+    (gradient,) = torch.autograd.grad(result.square().sum(), x)
     assert gradient.isfinite().all() and gradient.any()
 
 
@@ -166,9 +171,16 @@ def test_dropped_paths_omit_branches_of_receivers(norm: Norm) -> None:
     x = torch.randn(40, DIM)
     layer = layer_of(norm, drop_path=0.5)
     assert_close(layer(x, relation), formula(layer, x, relation))  # no path is dropped in evaluation
-    found = layer.train()(x, relation)
-    branches = [formula(layer, x, relation, None, a, f) for a in (0, 2) for f in (0, 2)]
-    same = torch.stack([torch.isclose(found, branch, atol=1e-4).all(1) for branch in branches])
+    out = layer.train()(x, relation)
+    branches = torch.stack(
+        (
+            formula(layer, x, relation, attended=0, fed=0),
+            formula(layer, x, relation, attended=0, fed=2),
+            formula(layer, x, relation, attended=2, fed=0),
+            formula(layer, x, relation, attended=2, fed=2),
+        )
+    )
+    same = torch.isclose(out, branches, atol=1e-4).all(2)
     assert same.any(0).all() and same.sum(1).min() > 2
     x = torch.randn(9, DIM)
     assert_close(layer_of("pre", dropout=0.999999).train()(x, ragged(SQUARE, heads=HEADS)[0]), x)

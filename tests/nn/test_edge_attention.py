@@ -25,9 +25,7 @@ def example(operator: Operator) -> tuple[EdgeAttention, Tensor, Tensor, EdgeRela
 
 
 @each_operator
-def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(
-    operator: Operator,
-) -> None:
+def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(operator: Operator) -> None:
     attention, receiver, sender, edges = example(operator)
     j, i = edges.index
     number = torch.arange(edges.index.shape[1])
@@ -35,8 +33,8 @@ def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(
     assert (count == 0).any() and (count > 1).any()
 
     def of_features(features: Tensor) -> Tensor:
-        found = EdgeRelation(edges.index, edges.bias, len(sender), len(receiver), features=features)
-        return attention(receiver, sender, found)
+        relation = EdgeRelation(edges.index, edges.bias, len(sender), len(receiver), features=features)
+        return attention(receiver, sender, relation)
 
     changes = jacobian(lambda x: attention(receiver, x, edges), sender).abs().sum((1, 3)) > 0
     expected = torch.zeros_like(changes).index_put((i, j), torch.tensor(True))

@@ -18,13 +18,13 @@ NUM_RECEIVERS = 7  # 1, 4 and 6 have no edges
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_equals_softmax_of_every_receiver(shape: tuple[int, ...], scale: float) -> None:
     score = scale * torch.randn(len(RECEIVER), *shape, dtype=torch.float64) - scale
-    found = segment_softmax(score, RECEIVER, NUM_RECEIVERS)
+    weight = segment_softmax(score, RECEIVER, NUM_RECEIVERS)
     for i in RECEIVER.unique():
         expected = torch.softmax(score[i == RECEIVER], 0)
-        torch.testing.assert_close(found[i == RECEIVER], expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(weight[i == RECEIVER], expected, rtol=1e-12, atol=1e-12)
     order = torch.randperm(len(RECEIVER))
     moved = segment_softmax(score[order], RECEIVER[order], NUM_RECEIVERS)
-    torch.testing.assert_close(moved, found[order])
+    torch.testing.assert_close(moved, weight[order])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -36,16 +36,18 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out.float(), torch.full((4096,), 1 / 4096))
 
 
-def same(found: FlatGraphs, expected: FlatGraphs) -> None:
-    for a, b in zip(found, expected, strict=True):
+def same(graphs: FlatGraphs, expected: FlatGraphs) -> None:
+    for a, b in zip(graphs, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("neighbors", range(9))
 def test_star_with_fewer_neighbours(neighbors: int) -> None:
     edges = star_edges(neighbors)
-    expected = {(0, 0)} | {p for k in range(1, neighbors + 1) for p in ((0, k), (k, 0))}
-    assert {(j, i) for j, i in edges.T.tolist()} == expected
+    expected = {(0, 0)}
+    for neighbor in range(1, neighbors + 1):
+        expected |= {(0, neighbor), (neighbor, 0)}
+    assert {(sender, receiver) for sender, receiver in edges.T.tolist()} == expected
     assert edges.shape[1] == len(expected) and torch.equal(edges[1], edges[1].sort().values)
 
 
@@ -72,10 +74,11 @@ def test_flattened_graphs_equal_pygs_batch(sizes: tuple[tuple[int, int], ...]) -
 
 def test_stars_at_once_equal_stars_flattened() -> None:
     neighbors = torch.tensor([8, 0, 3, 8, 1])
-    found = flatten_stars(neighbors)
-    expected = flatten_edges([star_edges(int(m)) for m in neighbors], neighbors + 1)
-    assert found.edge_index.shape == expected.edge_index.shape
-    same(*(graphs._replace(edge_index=coalesce(graphs.edge_index)) for graphs in (found, expected)))
+    flat = flatten_stars(neighbors)
+    expected = flatten_edges([star_edges(int(count)) for count in neighbors], neighbors + 1)
+    assert flat.edge_index.shape == expected.edge_index.shape
+    in_order = flat._replace(edge_index=coalesce(flat.edge_index))
+    same(in_order, expected._replace(edge_index=coalesce(expected.edge_index)))
 
 
 def test_errors() -> None:

@@ -24,9 +24,7 @@ def load(folder: Path) -> tuple[Any, Any]:
     return load_argoverse_scenario_parquet(tracks), ArgoverseStaticMap.from_json(lanes)
 
 
-def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(
-    sample_folders: list[Path],
-) -> None:
+def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(sample_folders: list[Path]) -> None:
     for folder in sample_folders[::4]:
         theirs, their_map = load(folder)
         scenario = from_av2(theirs, their_map)

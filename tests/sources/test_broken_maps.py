@@ -279,6 +279,6 @@ def test_numbers_of_parts_that_are_left_out_are_given_to_no_lane(tmp_path: Path)
     far = re.sub(rb"<x>20</x>", b"<x>60</x>", commonroad(), count=2)
     sidewalk = commonroad().split(b'<lanelet id="1">')[1].split(b"</lanelet>")[0]
     sidewalk = sidewalk.replace(b"urban", b"sidewalk")
-    others = b'<lanelet id="4">%s</lanelet><lanelet id="5"></lanelet>' % sidewalk
-    file = read(tmp_path, inserted(far, b"<lanelet ", others))
+    taken = b'<lanelet id="4">%s</lanelet><lanelet id="5"></lanelet>' % sidewalk
+    file = read(tmp_path, inserted(far, b"<lanelet ", taken))
     assert file.lanes.lane_id.tolist() == [1, 6, 2]

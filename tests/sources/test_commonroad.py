@@ -100,15 +100,15 @@ def test_states_without_a_speed_or_heading_do_not_discard_those_of_others(read: 
 def test_parked_cars_are_focal_only_where_nobody_else_is(read: Read) -> None:
     """The parked car is there in all 30 steps, the cyclist until step 19, the other car from step 10 on."""
     state = re.compile(rb"<state>.*?</state>", re.DOTALL)
-    before, cyclist, others = content().partition(b'<dynamicObstacle id="12"')
+    before, cyclist, rest = content().partition(b'<dynamicObstacle id="12"')
     early = state.findall(before)[19:]
-    late = state.findall(others)[:10]
+    late = state.findall(rest)[:10]
     for part in early:
         before = before.replace(part, b"")
     for part in late:
-        others = others.replace(part, b"")
-    others = others.replace(b"<time><exact>0<", b"<time><exact>10<", 1)
-    [scene] = read(before + cyclist + others)
+        rest = rest.replace(part, b"")
+    rest = rest.replace(b"<time><exact>0<", b"<time><exact>10<", 1)
+    [scene] = read(before + cyclist + rest)
     assert scene.tracks.valid.sum(axis=1).tolist() == [20, 20, 30]
     assert scene.focal_id == "12"
     parked_alone = content().replace(b">bicycle<", b">train<").replace(b">car<", b">train<")
@@ -125,9 +125,7 @@ def test_lanelets_that_leave_an_incoming_one_are_intersections(
     assert [TURN_DIRECTIONS[i] for i in scene.map.turn_direction] == ["NONE", turn]
 
 
-def test_recordings_without_a_lane_are_one_sentence_and_broken_lanelets_a_warning(
-    read: Read,
-) -> None:
+def test_recordings_without_a_lane_are_one_sentence_and_broken_lanelets_a_warning(read: Read) -> None:
     broken = content().replace(b'<lanelet id="1">', b'<lanelet id="9"></lanelet><lanelet id="1">')
     with pytest.warns(UserWarning, match="ZAM.xml: 1 lanelet left out: 9"):
         [scene] = read(broken)

@@ -188,9 +188,11 @@ def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytes
     monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
     path = named(files, "mapping_example")
     lane_map = LaneMap.load(path, origin=(49.0, 8.4))
-    given = np.isin(lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())])
-    cars = np.flatnonzero(given & (lane_map.lane_type == 0))
-    assert len(cars) == 328 and (given & (lane_map.lane_type == 1)).sum() == 31
+    in_file = np.isin(
+        lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())]
+    )
+    cars = np.flatnonzero(in_file & (lane_map.lane_type == 0))
+    assert len(cars) == 328 and (in_file & (lane_map.lane_type == 1)).sum() == 31
     left = lane_map.left_boundary.take(cars)
     right = lane_map.right_boundary.take(cars)
     assert total_length(left) == pytest.approx(4546.67477009132, abs=1e-6)

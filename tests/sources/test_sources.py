@@ -19,7 +19,7 @@ from trajpred.store import ScenarioStore
 PAGE = ROOT / "docs" / "how-to" / "own-data.md"
 MODULE = """
 from trajpred.sources import Source
-EMPTY = Source(lambda raw: {}, lambda one: None)
+EMPTY = Source(lambda raw: {}, lambda item: None)
 TEXT = "no source"
 """
 

@@ -32,33 +32,45 @@ class SignalAt(pl.Callback):
 
 def tiny(store: Path, runs: Path, *args: str, **trainer: object) -> list[str]:
     """Return the settings of a training of a tiny model, with ``args`` and settings of the ``trainer``."""
-    parts = {"encoder": "layers=1", "decoder": "propose_layers=1"}
-    model = [f"{part}.init_args.{x}" for part, own in parts.items() for x in (own, "dim=16", "heads=2")]
-    given = {"accelerator": "cpu", "logger.init_args.save_dir": runs, **trainer}
     settings = [
-        *(f"--model.{x}" for x in model),
-        *(f"--trainer.{name}={x}" for name, x in given.items()),
+        "--model.encoder.init_args.layers=1",
+        "--model.encoder.init_args.dim=16",
+        "--model.encoder.init_args.heads=2",
+        "--model.decoder.init_args.propose_layers=1",
+        "--model.decoder.init_args.dim=16",
+        "--model.decoder.init_args.heads=2",
+        "--trainer.accelerator=cpu",
+        f"--trainer.logger.init_args.save_dir={runs}",
     ]
+    settings += [f"--trainer.{name}={value}" for name, value in trainer.items()]
     return [*settings, f"--data.store={store}", *args]
 
 
 def signal_at(step: int, name: str, rank: int = 0) -> list[str]:
     """Return the options that add a ``SignalAt``."""
     option = "--trainer.callbacks"
-    values = {"step": step, "name": name, "rank": rank}
-    arguments = [f"{option}.init_args.{key}={value}" for key, value in values.items()]
-    return [f"{option}=tests.training.command.SignalAt", *arguments]
+    return [
+        f"{option}=tests.training.command.SignalAt",
+        f"{option}.init_args.step={step}",
+        f"{option}.init_args.name={name}",
+        f"{option}.init_args.rank={rank}",
+    ]
 
 
 def last_weights(runs: Path) -> dict[str, torch.Tensor]:
     """Return the weights of the newest checkpoint of the first run below ``runs``."""
-    found: dict[str, torch.Tensor] = newest_checkpoint(runs / "forecaster" / "version_0")[1]["state_dict"]
-    return found
+    _, content = newest_checkpoint(runs / "forecaster" / "version_0")
+    weights: dict[str, torch.Tensor] = content["state_dict"]
+    return weights
 
 
 def environment() -> dict[str, str]:
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return os.environ | {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
 
 
 def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -39,7 +39,10 @@ def epochs(store: Path, workers: int = 0, start: str | None = None) -> list[list
 
 
 def names(batches: list[SceneBatch]) -> list[str]:
-    return [name for batch in batches for name in batch.scenario_id]
+    scenario_ids: list[str] = []
+    for batch in batches:
+        scenario_ids += batch.scenario_id
+    return scenario_ids
 
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
@@ -48,19 +51,22 @@ def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
     two = epochs(store_path, workers=2, start=start)
     for a, b in zip(alone, two, strict=True):
         assert len(a) == len(b) == 3 and all(map(equal_batches, a, b))
-    first, second = map(names, alone)
-    assert sorted(first) == sorted(second) == sorted(ScenarioStore(store_path, "train").scenario_ids)
+    first = names(alone[0])
+    second = names(alone[1])
+    scenario_ids = ScenarioStore(store_path, "train").scenario_ids
+    assert sorted(first) == sorted(second) == sorted(scenario_ids)
     assert first != second
 
 
 def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None:
     store = ScenarioStore(store_path, "train")
-    everything = store.scenario_ids
     out = {*store.subset(store.held_out(0.4)).scenario_ids}
+    trained = {*store.scenario_ids} - out
+    assert 0 < len(out) < 10
     loader = SceneData(store_path, VARIED, batch_size=4, hold_out=0.4).train_dataloader()
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
-        assert sorted(names(list(loader))) == sorted({*everything} - out) and 0 < len(out) < 10
+        assert sorted(names(list(loader))) == sorted(trained)
     assert store.held_out(0.9)[store.held_out(0.4)].all(), "a larger share contains a smaller one"
 
 
@@ -72,28 +78,28 @@ def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path
     prepare("argoverse2", raw, short, workers=1, progress=False)
     data = SceneData(store_path, batch_size=4, stores={str(short): 2}, window=(30, 40))
     data.scene = SceneConfig(FeatureConfig(history=30, future=40))
-    own = ScenarioStore(store_path, "train")
-    other = ScenarioStore(short, "train")
-    expected = sorted([*own.scenario_ids, *2 * other.scenario_ids])
+    usual = ScenarioStore(store_path, "train")
+    twice = ScenarioStore(short, "train")
+    expected = sorted([*usual.scenario_ids, *2 * twice.scenario_ids])
     loader = data.train_dataloader()
     assert sorted(names(list(loader))) == expected
-    assert data.training_scenes()[len(own) + 3].scenario_id == other.scenario_ids[0]
+    start = len(usual)
+    again = start + 3
+    assert data.training_scenes()[again].scenario_id == twice.scenario_ids[0]
     mixed = SceneDataset(data.training_scenes(), data.scene)
-    rows = [1, 4, len(own), len(own) + 4]
-    parts = [SceneDataset(own, data.scene)[1, 4], SceneDataset(other, data.scene)[0, 1]]
-    found = mixed[rows]
-    assert found["agent"].history.shape[1:] == (30, 7) and found["agent"].target.shape[1] == 40
-    assert found.scenario_id == [name for part in parts for name in part.scenario_id]
+    first_part = SceneDataset(usual, data.scene)[1, 4]
+    second_part = SceneDataset(twice, data.scene)[0, 1]
+    batch = mixed[[1, 4, start, again + 1]]
+    agent = batch["agent"]
+    assert agent.history.shape[1:] == (30, 7)
+    assert agent.target.shape[1] == 40
+    assert batch.scenario_id == first_part.scenario_id + second_part.scenario_id
     for name in ("history", "target", "position", "object_type"):
-        whole = torch.cat([part["agent"][name] for part in parts])
-        torch.testing.assert_close(found["agent"][name], whole, atol=1e-5, rtol=0)
-    first = mixed[BatchKey(np.array([len(own)]), 1)]
-    second = mixed[BatchKey(np.array([len(own) + 3]), 1)]
+        whole = torch.cat((first_part["agent"][name], second_part["agent"][name]))
+        torch.testing.assert_close(agent[name], whole, atol=1e-5, rtol=0)
+    assert equal_batches(mixed[key(start, epoch=1)], mixed[key(again, epoch=1)]), "the same scene twice"
     mixed.variation = VARIED
-    assert equal_batches(first, second), "the same scene twice"
-    first = mixed[BatchKey(np.array([len(own)]), 1)]
-    second = mixed[BatchKey(np.array([len(own) + 3]), 1)]
-    assert not equal_batches(first, second), "varied anew each time"
+    assert not equal_batches(mixed[key(start, epoch=1)], mixed[key(again, epoch=1)]), "varied anew"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +182,7 @@ def test_variations_are_functions_of_seed_epoch_and_row(store: ScenarioStore) ->
     together = data[key(4, 0, 2, epoch=1)]
     alone = [data[key(row, epoch=1)] for row in (4, 0, 2)]
     for kind, name in (("agent", "history"), ("lane", "points")):
-        expected = np.concatenate([one[kind][name] for one in alone])
+        expected = np.concatenate([batch[kind][name] for batch in alone])
         # Lengths along lanes accumulate over a batch, which rounds differently.
         np.testing.assert_allclose(together[kind][name], expected, atol=1e-5)
     assert equal_batches(data[[0]], SceneDataset(store, SceneConfig())[[0]]), "plain rows are not varied"
@@ -210,7 +216,7 @@ def test_training_stays_within_the_memory_limit(shared: Path, tmp_path: Path, me
     raw = shared / "data" / "argoverse2" / "from_sensor_logs"
     prepare("argoverse2", raw, tmp_path / "store", workers=1, progress=False)
     command = [sys.executable, "-c", EPOCH, str(tmp_path / "store"), str(memory)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
     most, scenes, peak = json.loads(done.stdout)
     assert scenes == len(ScenarioStore(tmp_path / "store", "train")) > most

@@ -64,16 +64,16 @@ def test_a_resumed_run_restarts(store_path: Path, tmp_path: Path, monkeypatch: p
     """Its own config is added to the settings of the user."""
     (tmp_path / "config.yaml").write_text(f"data: {{store: {store_path}, batch_size: 16}}")
     monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", "--resume", str(tmp_path)])
-    found: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
 
-    def choose(*given: Any) -> dict[str, Any]:
-        found.append(choose_devices(*given))
+    def choose(*arguments: Any) -> dict[str, Any]:
+        choices.append(choose_devices(*arguments))
         raise DataError("stop")
 
     monkeypatch.setattr(train, "choose_devices", choose)
     with pytest.raises(DataError, match="stop"):
         train.train(sys.argv[2:])
-    assert found == [{"accelerator": "cpu", "devices": 4}]
+    assert choices == [{"accelerator": "cpu", "devices": 4}]
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,13 @@ def command(runs: Path, store: Path, processes: int, *args: str, dropout: float 
         "log_every_n_steps": 1,
     }
     ddp = [f"--config={ROOT / 'configs' / 'trainer' / 'ddp.yaml'}"] if processes > 1 else []
-    own = [f"--model.{part}.init_args.dropout={dropout}" for part in ("encoder", "decoder")]
-    own += ["--data.batch_size=4", "--pictures.scenes=0"]
-    return [str(ROOT / "tools" / "train.py"), *ddp, *tiny(store, runs, *own, *args, **trainer)]
+    settings = [
+        f"--model.encoder.init_args.dropout={dropout}",
+        f"--model.decoder.init_args.dropout={dropout}",
+        "--data.batch_size=4",
+        "--pictures.scenes=0",
+    ]
+    return [str(ROOT / "tools" / "train.py"), *ddp, *tiny(store, runs, *settings, *args, **trainer)]
 
 
 def torchrun(arguments: Sequence[str]) -> list[str]:
@@ -51,7 +55,10 @@ def curves(run: Path) -> dict[str, list[float]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run)).Reload()
-    return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    values = {}
+    for name in events.Tags()["scalars"]:
+        values[name] = [event.value for event in events.Scalars(name)]
+    return values
 
 
 def folder(runs: Path) -> Path:

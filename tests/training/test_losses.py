@@ -60,45 +60,55 @@ def valid() -> Tensor:
 def test_average_displacement_is_the_detached_mean_over_valid_steps(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    found = average_displacement(modes[0].clone().requires_grad_(), target, valid)
-    assert not found.requires_grad
+    path = modes[0]
+    displacement = average_displacement(path.clone().requires_grad_(), target, valid)
+    assert not displacement.requires_grad
     for a in range(A):
+        steps = valid[a].nonzero()[:, 0].tolist()
         for k in range(K):
-            errors = [float((modes[0][a, k, f] - target[a, f]).norm()) for f in range(F) if valid[a, f]]
-            assert float(found[a, k]) == pytest.approx(sum(errors) / max(1, len(errors)))
+            total = 0.0
+            for step in steps:
+                total += float((path[a, k, step] - target[a, step]).norm())
+            assert float(displacement[a, k]) == pytest.approx(total / max(1, len(steps)))
 
 
 def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    location, scale = (x.requires_grad_() for x in modes)
+    location, scale = modes
+    location.requires_grad_()
+    scale.requires_grad_()
     best = torch.tensor([0, 2, 1, 1, 0])
-    found = winner_takes_all(location, scale, target, valid.float(), best)
-    found.sum().backward()
-    slope = torch.zeros_like(location), torch.zeros_like(scale)
+    loss = winner_takes_all(location, scale, target, valid.float(), best)
+    loss.sum().backward()
+    location_slope = torch.zeros_like(location)
+    scale_slope = torch.zeros_like(scale)
     for a, k in enumerate(best.tolist()):
         steps = valid[a].nonzero()[:, 0]
         share = 1 / max(1, len(steps))
         error = (location[a, k, steps] - target[a, steps]).detach()
         b = scale[a, k, steps].detach()
         expected = (error.abs() - Laplace(0.0, b).log_prob(error)).sum() * share
-        torch.testing.assert_close(found[a].detach(), expected)
+        torch.testing.assert_close(loss[a].detach(), expected)
         # The gradient of a location does not depend on its scale.
-        slope[0][a, k, steps] = error.sign() * share
-        slope[1][a, k, steps] = (1 / b - error.abs() / b**2) * share
-    torch.testing.assert_close((location.grad, scale.grad), slope)
+        location_slope[a, k, steps] = error.sign() * share
+        scale_slope[a, k, steps] = (1 / b - error.abs() / b**2) * share
+    torch.testing.assert_close(location.grad, location_slope)
+    torch.testing.assert_close(scale.grad, scale_slope)
 
 
 def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    location, scale = (x.requires_grad_() for x in modes)
-    found = endpoint_nll(location, scale, target, last_step(valid))
-    assert found.shape == (A, K) and not found.requires_grad
+    location, scale = modes
+    location.requires_grad_()
+    scale.requires_grad_()
+    loss = endpoint_nll(location, scale, target, last_step(valid))
+    assert loss.shape == (A, K) and not loss.requires_grad
     for a in range(A - 1):  # the last agent has no valid step
         end = int(valid[a].nonzero().max())
         law = Independent(Laplace(location[a, :, end], scale[a, :, end]), 1)
-        torch.testing.assert_close(found[a], -law.log_prob(target[a, end]).detach())
+        torch.testing.assert_close(loss[a], -law.log_prob(target[a, end]).detach())
 
 
 def test_mixture_nll_is_torch_s_with_the_posterior_as_gradient() -> None:
@@ -107,9 +117,9 @@ def test_mixture_nll_is_torch_s_with_the_posterior_as_gradient() -> None:
     logits = torch.randn(A, K, requires_grad=True)
     law = MixtureSameFamily(Categorical(logits=logits), Laplace(location, scale))
     nll = -Laplace(location, scale).log_prob(torch.ones(A, 1))
-    found = mixture_nll(logits, nll)
-    torch.testing.assert_close(found, -law.log_prob(torch.ones(A)))
-    found.sum().backward()
+    loss = mixture_nll(logits, nll)
+    torch.testing.assert_close(loss, -law.log_prob(torch.ones(A)))
+    loss.sum().backward()
     posterior = (logits.log_softmax(1) - nll).softmax(1)
     torch.testing.assert_close(logits.grad, (logits.softmax(1) - posterior).detach())
 
@@ -125,15 +135,23 @@ def batch(real: list[Scenario]) -> HeteroData:
 def prediction(batch: HeteroData) -> Prediction:
     """Modes around the truth, with different winners."""
     target = batch["agent"].target[:, None]
-    path = [target + 5 * torch.randn(len(target), 6, 1, 2) for _ in range(2)]
-    scale = [0.5 + torch.rand(len(target), 6, 60, 2) for _ in range(2)]
-    return Prediction(path[0], scale[0], torch.randn(len(target), 6), path[1], scale[1])
+    agents = len(target)
+    return Prediction(
+        proposal=target + 5 * torch.randn(agents, 6, 1, 2),
+        proposal_scale=0.5 + torch.rand(agents, 6, 60, 2),
+        logits=torch.randn(agents, 6),
+        trajectory=target + 5 * torch.randn(agents, 6, 1, 2),
+        scale=0.5 + torch.rand(agents, 6, 60, 2),
+    )
 
 
 def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData) -> None:
     weights = {TrackCategory.FOCAL: 1.5, TrackCategory.SCORED: 1.0}
-    pairs = zip(batch["agent"].category.tolist(), batch["agent"].target_mask.any(1).tolist(), strict=True)
-    expected = [weights.get(TrackCategory(category), 0.25) * mask for category, mask in pairs]
+    agent = batch["agent"]
+    expected = []
+    for category, mask in zip(agent.category.tolist(), agent.target_mask, strict=True):
+        weight = weights.get(TrackCategory(category), 0.25)
+        expected.append(weight if mask.any() else 0.0)
     assert agent_weight(batch, CONFIG).tolist() == expected and len(set(expected)) == 4
 
 
@@ -220,33 +238,41 @@ def test_losses_are_weighted_means_over_agents(
     p = prediction
     agent = batch["agent"]
     weight = agent_weight(batch, CONFIG).numpy()
-    truth = (agent.target, agent.target_mask)
 
     def over_scene(values: np.ndarray) -> np.ndarray:
-        out = values.copy()
-        for scene in range(batch.num_graphs if joint else 0):
+        if not joint:
+            return values
+        means = values.copy()
+        for scene in range(batch.num_graphs):
             rows = np.flatnonzero(agent.batch.numpy() == scene)
-            out[rows] = np.average(values[rows], axis=0, weights=weight[rows])
-        return out
+            means[rows] = np.average(values[rows], axis=0, weights=weight[rows])
+        return means
 
     def stage(path: Tensor, scale: Tensor) -> tuple[float, float]:
-        error = average_displacement(path, *truth).numpy()
+        error = average_displacement(path, agent.target, agent.target_mask).numpy()
         best = over_scene(error).argmin(1)
         labels = agent.target_mask.float()
         nll = winner_takes_all(path, scale, agent.target, labels, torch.from_numpy(best)).numpy()
-        return np.average(nll, weights=weight), np.average(error[range(len(best)), best], weights=weight)
+        least = error[range(len(best)), best]
+        return np.average(nll, weights=weight), np.average(least, weights=weight)
 
     last = last_step(agent.target_mask)
-    end = torch.from_numpy(over_scene(endpoint_nll(p.trajectory, p.scale, agent.target, last).numpy()))
+    of_modes = endpoint_nll(p.trajectory, p.scale, agent.target, last).numpy()
+    of_agents = mixture_nll(p.logits, torch.from_numpy(over_scene(of_modes)))
+    proposal, _ = stage(p.proposal, p.proposal_scale)
+    refinement, error = stage(p.trajectory, p.scale)
+    mode = np.average(of_agents.numpy(), weights=weight)  # 0 without a label
     expected = {
-        "proposal": stage(p.proposal, p.proposal_scale)[0],
-        "refinement": stage(p.trajectory, p.scale)[0],
-        "mode": np.average(mixture_nll(p.logits, end).numpy(), weights=weight),  # 0 without a label
-        "minADE": stage(p.trajectory, p.scale)[1],
+        "proposal": proposal,
+        "refinement": refinement,
+        "mode": mode,
+        "minADE": error,
+        "loss": 0.5 * proposal + 2 * refinement + 3 * mode,
     }
-    expected["loss"] = 0.5 * expected["proposal"] + 2 * expected["refinement"] + 3 * expected["mode"]
-    found = prediction_losses(prediction, batch, CONFIG, joint)
-    assert {name: float(value) for name, value in found.items()} == pytest.approx(expected, rel=1e-4)
+    losses = prediction_losses(prediction, batch, CONFIG, joint)
+    assert losses.keys() == expected.keys()
+    for name, value in expected.items():
+        assert float(losses[name]) == pytest.approx(value, rel=1e-4), name
 
 
 @each_kind
@@ -263,9 +289,9 @@ def test_steps_without_truth_change_nothing(batch: HeteroData, prediction: Predi
 def test_the_losses_of_joint_futures_are_added_with_their_weight(real: list[Scenario]) -> None:
     batch = batch_of(real[:1])
     model = small_model(loss={"joint": 0.3})
-    found = model.losses(batch)
+    losses = model.losses(batch)
     marginal = prediction_losses(model.forecaster(batch, False), batch, model.loss, False)
     joint = prediction_losses(model.forecaster(batch, True), batch, model.loss, True)
-    torch.testing.assert_close(found["loss"], marginal["loss"] + 0.3 * joint["loss"])
+    torch.testing.assert_close(losses["loss"], marginal["loss"] + 0.3 * joint["loss"])
     model.forecaster.decoder.joint = False
     torch.testing.assert_close(model.losses(batch)["loss"], marginal["loss"])

@@ -24,7 +24,10 @@ TOLERANCE = {"constant_velocity": 1e-6, "lane_following": 1e-6, "argoverse-nano"
 def figures(name: str, store: Path) -> dict[str, dict[str, float | None]]:
     """All metrics on the validation split, of every group of agents."""
     metrics = evaluate(load_predictor(name), ScenarioStore(store, "val"), progress=False).metrics
-    return {group: {key: _plain(value) for key, value in one.items()} for group, one in metrics.items()}
+    rounded = {}
+    for group, values in metrics.items():
+        rounded[group] = {key: _plain(value) for key, value in values.items()}
+    return rounded
 
 
 def _plain(value: Any) -> float | None:
@@ -34,10 +37,10 @@ def _plain(value: Any) -> float | None:
 @pytest.mark.parametrize("name", TOLERANCE)
 def test_figures_on_the_sample_stay(name: str, store_path: Path) -> None:
     expected = json.loads(EXPECTED.read_text("utf-8"))[name]
-    found = figures(name, store_path)
-    assert found.keys() == expected.keys() and len(expected["focal"]) > 8
+    measured = figures(name, store_path)
+    assert measured.keys() == expected.keys() and len(expected["focal"]) > 8
     for group, values in expected.items():
-        assert found[group] == pytest.approx(values, abs=TOLERANCE[name]), group
+        assert measured[group] == pytest.approx(values, abs=TOLERANCE[name]), group
 
 
 if __name__ == "__main__":
@@ -45,5 +48,5 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         prepare("argoverse2", SAMPLE, Path(folder), workers=1, progress=False)
-        found = {name: figures(name, Path(folder)) for name in TOLERANCE}
-    EXPECTED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8", newline="\n")
+        figures_of_all = {name: figures(name, Path(folder)) for name in TOLERANCE}
+    EXPECTED.write_text(json.dumps(figures_of_all, indent=1) + "\n", encoding="utf-8", newline="\n")

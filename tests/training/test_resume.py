@@ -30,14 +30,17 @@ pytestmark = [
 ]
 
 
-def assert_same(found: Record, expected: Record) -> None:
+def assert_same(record: Record, expected: Record) -> None:
     """The same scenarios, validations and weights."""
-    assert found.steps == expected.steps and found.losses == expected.losses
-    assert_same_weights(found.weights, expected.weights)
+    assert record.steps == expected.steps
+    assert record.losses == expected.losses
+    assert_same_weights(record.weights, expected.weights)
 
 
 def assert_same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        assert torch.equal(value, b[name]), name
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +76,10 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
 @pytest.mark.parametrize(
     ("options", "stops"),
     [
-        ({"check_val_every_n_epoch": 2}, (1, 3)),  # the last step of an epoch without a validation
-        (
-            {"accumulate_grad_batches": 2, "val_check_interval": 2},
-            (0, 1),
-        ),  # validated within epochs
+        # The last step of an epoch without a validation.
+        ({"check_val_every_n_epoch": 2}, (1, 3)),
+        # Validated within epochs.
+        ({"accumulate_grad_batches": 2, "val_check_interval": 2}, (0, 1)),
     ],
 )
 def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
@@ -96,10 +98,10 @@ def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
     steps = list[list[str]]()
     for step in (*stops, None):
         stop = None if step is None else SignalAt(step, "SIGTERM")
-        found, saved = fit(store_path, folder, saved, kept(folder), stop, **options)
-        steps += found.steps
+        record, saved = fit(store_path, folder, saved, kept(folder), stop, **options)
+        steps += record.steps
     assert steps == expected.steps
-    assert_same_weights(found.weights, expected.weights)
+    assert_same_weights(record.weights, expected.weights)
     for name in ("best", "last"):
         a = torch.load(tmp_path / "stopped" / f"{name}.ckpt", weights_only=True)
         b = torch.load(tmp_path / "whole" / f"{name}.ckpt", weights_only=True)
@@ -114,7 +116,8 @@ def average() -> list[pl.Callback]:
     config = yaml.safe_load((ROOT / "configs" / "trainer" / "average.yaml").read_text())
     [callback] = config["trainer"]["callbacks"]
     assert callback["class_path"] == "pytorch_lightning.callbacks.EMAWeightAveraging"
-    return [EMAWeightAveraging(**{**callback["init_args"], "decay": 0.8})]
+    options = callback["init_args"] | {"decay": 0.8}
+    return [EMAWeightAveraging(**options)]
 
 
 @pytest.mark.parametrize(
@@ -129,22 +132,24 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
 ) -> None:
     before, saved = fit(store_path, tmp_path, callbacks=average(), stop=stop)
     after, _ = fit(store_path, tmp_path / "rest", saved, average())
-    found = before + after
+    record = before + after
     expected, folder = whole
-    assert found.steps == expected.steps
+    assert record.steps == expected.steps
     end = torch.load(tmp_path / "rest" / "8.ckpt", weights_only=True)
     assert_same_weights(end["current_model_state"], expected.weights)
     mean: dict[str, torch.Tensor] = {}
     for step in range(1, STEPS * EPOCHS + 1):
         weights = torch.load(folder / f"{step}.ckpt", weights_only=True)["state_dict"]
-        mean = {name: 0.8 * mean.get(name, x) + 0.2 * x.double() for name, x in weights.items()}
+        for name, value in weights.items():
+            mean[name] = 0.8 * mean.get(name, value) + 0.2 * value.double()
     for name, value in end["state_dict"].items():
         torch.testing.assert_close(value.double(), mean[name], rtol=1e-5, atol=1e-7, msg=name)
     averaged = small_model(scene=SMALL_SCENES, **TINY)
     averaged.load_state_dict(end["state_dict"])
     [again] = trainer(tmp_path).validate(averaged, SceneData(store_path, batch_size=3), verbose=False)
-    assert again["val/loss"] == pytest.approx(found.losses[8], rel=1e-5)
-    assert abs(found.losses[8] - expected.losses[8]) > 1e-3 * abs(found.losses[8])
+    loss = record.losses[8]
+    assert again["val/loss"] == pytest.approx(loss, rel=1e-5)
+    assert abs(loss - expected.losses[8]) > 1e-3 * abs(loss)
 
 
 def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -158,12 +163,13 @@ def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[st
 def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tmp_path: Path) -> None:
     done = train(store_path, tmp_path / "whole")
     assert done.returncode == 0, done.stderr
-    assert {x.name for x in (tmp_path / "whole").rglob("*.ckpt")} == {"last.ckpt"}
+    [only] = (tmp_path / "whole").rglob("*.ckpt")
+    assert only.name == "last.ckpt"
     runs = tmp_path / "killed"
     assert train(store_path, runs, *signal_at(5, "SIGKILL")).returncode == -signal.SIGKILL
     folder = runs / "forecaster" / "version_0"
-    last = folder / "checkpoints" / f"{'last'}.ckpt"
-    previous = folder / "checkpoints" / f"{'previous'}.ckpt"
+    last = folder / "checkpoints" / "last.ckpt"
+    previous = folder / "checkpoints" / "previous.ckpt"
     assert torch.load(last, weights_only=True)["global_step"] in (4, 5)
     last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
     done = train(store_path, runs, f"--resume={folder}", "--trainer.callbacks=null")

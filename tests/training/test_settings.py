@@ -147,6 +147,6 @@ def test_the_command_line_overrides_configs_wherever_they_are_named(
     second.write_text("{trainer: {max_epochs: 2}, data: {batch_size: 6}}\n")
     with pytest.raises(SystemExit) as end:
         train([*words.format(first=first, second=second, run=tmp_path).split(), "--print_config"])
-    found = yaml.safe_load(capsys.readouterr().out)
-    assert end.value.code == 0 and found["resume"] == str(tmp_path)
-    assert (found["trainer"]["max_epochs"], found["data"]["batch_size"]) == (3, 6)
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert end.value.code == 0 and config["resume"] == str(tmp_path)
+    assert (config["trainer"]["max_epochs"], config["data"]["batch_size"]) == (3, 6)

@@ -21,8 +21,10 @@ from trajpred.store import ScenarioStore, prepare
 from trajpred.training import record, train
 
 #: Settings of two steps and a validation of one batch.
-SHORT = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.accelerator=cpu"]
-SHORT += [
+SHORT = [
+    "--trainer.max_epochs=1",
+    "--trainer.limit_train_batches=2",
+    "--trainer.accelerator=cpu",
     "--pictures.scenes=0",
     "--trainer.check_val_every_n_epoch=1",
     "--trainer.limit_val_batches=1",
@@ -66,7 +68,8 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     assert type(model.encoder) is custom.MeanEncoder and isinstance(model.encoder, TokenEncoder)
     torch.manual_seed(0)
     fresh = Forecaster.build(model.config).state_dict()
-    assert any(not torch.equal(value, fresh[name]) for name, value in model.state_dict().items())
+    trained_weights = model.state_dict()
+    assert any(not torch.equal(trained_weights[name], fresh[name]) for name in fresh)
     [forecast] = load_predictor(checkpoint)([ScenarioStore(store_path, "val")[0]])
     assert forecast.trajectory.shape[1:] == (6, 60, 2)
 
@@ -80,21 +83,24 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
     prepare("argoverse2", raw, short, workers=1, progress=False)
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    recipe = [f"--config={ROOT / 'configs' / name}" for name in ("recipes/argoverse.yaml", "model/nano.yaml")]
+    recipe = [
+        f"--config={ROOT / 'configs/recipes/argoverse.yaml'}",
+        f"--config={ROOT / 'configs/model/nano.yaml'}",
+    ]
     data = [
         f"--data.store={store_path}",
         f'--data.stores={{"{short}": 2}}',
         "--data.window=[40, 70]",
+        "--data.hold_out=0",
+        "--data.val_half=null",
+        "--data.workers=0",
     ]
-    data += ["--data.hold_out=0", "--data.val_half=null", "--data.workers=0"]
     train.train([*recipe, *data, runs, *SHORT])
     assert "16 for training, 5 for validation" in capsys.readouterr().out
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
     assert (predictor.model.history, predictor.horizon) == (40, 70)
-    assert predictor.training["stores"] == {str(short): 2} and predictor.training["window"] == (
-        40,
-        70,
-    )
+    assert predictor.training["stores"] == {str(short): 2}
+    assert predictor.training["window"] == (40, 70)
     for store, split, steps in ((store_path, "val", 60), (short, "train", 30)):
         [forecast] = predictor([ScenarioStore(store, split)[0]])
         assert forecast.trajectory.shape[2] == steps
@@ -121,18 +127,21 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
         return pl.Trainer(accelerator="cpu", logger=logger, enable_checkpointing=False)
 
     monkeypatch.setattr(record, "LOCK_S", 0.0)
+    first = record.lock_run(trainer("a"))
+    in_another_folder = record.lock_run(trainer("b"))
+    second = record.lock_run(trainer("a"))
     rejected = pytest.raises(DataError, match=r"run.a: another training is writing here")
-    first, other, second = (record.lock_run(trainer(version)) for version in "aba")
-    with first, other, rejected, second:
+    with first, in_another_folder, rejected, second:
         pytest.fail("two trainings hold the lock")
     with record.lock_run(trainer("a")):
         pass
 
 
 def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
-    loggers = [TensorBoardLogger(tmp_path, name="run") for _ in range(2)]
-    assert loggers[0].version == loggers[1].version == 0, "both have looked before either has a folder"
-    for logger in loggers:
-        record.create_run_folder(logger)
-    assert [logger.version for logger in loggers] == [0, 1]
+    first = TensorBoardLogger(tmp_path, name="run")
+    second = TensorBoardLogger(tmp_path, name="run")
+    assert first.version == second.version == 0, "both have looked before either has a folder"
+    record.create_run_folder(first)
+    record.create_run_folder(second)
+    assert first.version == 0 and second.version == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}

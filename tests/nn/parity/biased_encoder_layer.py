@@ -28,12 +28,12 @@ def check(case: Case) -> None:
     activation = options["activation"]
     mask = ~case["padding_mask"]
     assert mask.sum(1).tolist() == options["sizes"]
-    given = options["with_bias"]
+    with_bias = options["with_bias"]
     for name, dtype in (("out", torch.float32), ("out_float64", torch.float64)):
         layer = BiasedEncoderLayer(*sizes, norm=norm, activation_fn=activation)
         load_layer(layer, case)
-        bias = case["attn_bias"].to(dtype) if given else None
-        assert given or "attn_bias" not in case or (case["attn_bias"] == 0).all()
+        bias = case["attn_bias"].to(dtype) if with_bias else None
+        assert with_bias or "attn_bias" not in case or (case["attn_bias"] == 0).all()
         out = layer.eval().to(dtype)(case["x"].to(dtype), bias, mask)
         assert out.isfinite().all() and out.dtype == dtype
         case.close(out, name, mask)

@@ -34,7 +34,7 @@ def check_attention(case: Case, key: Tensor | None, key_mask: Tensor | None) -> 
     allowed = case["attention_mask"].bool()
     reached = allowed.any(-1)  # the reference lets a query without any valid key attend to the padding
     for key_bias in (True, False):
-        arguments = {name: case.options[given] for given, name in CONSTRUCTOR.items()}
+        arguments = {name: case.options[option] for option, name in CONSTRUCTOR.items()}
         attend = PaddedAttention(**arguments, key_bias=key_bias).double()
         case.load_linear(attend.query, "query")
         case.load_linear(attend.value, "value")
@@ -44,10 +44,10 @@ def check_attention(case: Case, key: Tensor | None, key_mask: Tensor | None) -> 
         out, weight = attend(x, key, mask=mask, key_mask=key_mask, return_attention=True)
         fused = attend(x, key, mask=mask, key_mask=key_mask)
         masked = attend(x, key, attention_mask=allowed)
-        for found in (out, fused, masked):
-            case.close(found, "out_per_sample_padded")
-            case.close(found, "out_reference_correct_mask", rows=reached)
-            assert not found[~reached].any()
+        for result in (out, fused, masked):
+            case.close(result, "out_per_sample_padded")
+            case.close(result, "out_reference_correct_mask", rows=reached)
+            assert not result[~reached].any()
         if "attention" in case:  # given for one head
             case.close(weight[:, 0], "attention", rows=reached)
 

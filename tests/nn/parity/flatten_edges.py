@@ -15,6 +15,6 @@ def check(case: Case) -> None:
     for form in forms:
         flat = flatten_edges(form, case["num_nodes"], case["target_local"])
         for name in ("edge_index", "batch", "ptr", "offsets", "target_index"):
-            found = getattr(flat, name)
-            assert found.dtype == case[name].dtype
-            case.close(found, name)
+            out = getattr(flat, name)
+            assert out.dtype == case[name].dtype
+            case.close(out, name)

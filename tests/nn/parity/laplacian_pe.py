@@ -22,19 +22,19 @@ def check(case: Case) -> None:
     case.close(laplacian, "laplacian")
     case.close(torch.linalg.eigvalsh(laplacian), "eigenvalues")
 
-    found = laplacian_positional_encoding(case["edge_index"], batch, k)
+    out = laplacian_positional_encoding(case["edge_index"], batch, k)
     columns = min(k, n - 1)
-    assert found.shape == (n, k) and not found[:, columns:].any()
-    check_columns(case, found[:, :columns].double(), laplacian)
+    assert out.shape == (n, k) and not out[:, columns:].any()
+    check_columns(case, out[:, :columns].double(), laplacian)
 
 
-def check_columns(case: Case, found: Tensor, laplacian: Tensor) -> None:
+def check_columns(case: Case, out: Tensor, laplacian: Tensor) -> None:
     """Columns of simple eigenvalues up to sign; of the others, that they are eigenvectors and orthonormal."""
     expected = case["lap_pe"].double()
     tolerance = case.tolerance
     simple = case["column_is_simple"]
-    sign = (found * expected).sum(0).sign()
-    torch.testing.assert_close((found * sign)[:, simple], expected[:, simple], **tolerance)
-    values = case["eigenvalues"][1 : 1 + found.shape[1]]
-    torch.testing.assert_close(laplacian @ found, found * values, **tolerance)
-    torch.testing.assert_close(found.T @ found, torch.eye(found.shape[1]).double(), **tolerance)
+    sign = (out * expected).sum(0).sign()
+    torch.testing.assert_close((out * sign)[:, simple], expected[:, simple], **tolerance)
+    values = case["eigenvalues"][1 : 1 + out.shape[1]]
+    torch.testing.assert_close(laplacian @ out, out * values, **tolerance)
+    torch.testing.assert_close(out.T @ out, torch.eye(out.shape[1]).double(), **tolerance)

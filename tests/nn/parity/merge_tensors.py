@@ -11,7 +11,7 @@ def check(case: Case) -> None:
     padded, mask = pad_samples(case["flat"], case["lengths"])
     samples = case["flat"].split(case["lengths"].tolist())
     published, lengths = merge_tensors(
-        [one if len(one) else None for one in samples], hidden_size=case["flat"].shape[1]
+        [sample if len(sample) else None for sample in samples], hidden_size=case["flat"].shape[1]
     )
     assert published.equal(padded) and lengths == case["lengths"].tolist()
     case.close(padded, "padded")

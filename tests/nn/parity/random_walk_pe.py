@@ -10,7 +10,7 @@ from trajpred.nn.published.graph_transformer_net import random_walk_positional_e
 
 def check(case: Case) -> None:
     batch = torch.zeros(case.options["num_nodes"], dtype=torch.int64)
-    found = random_walk_positional_encoding(case["edge_index"], batch, case.options["walk_length"])
-    case.close(found, "random_walk_pe")
+    out = random_walk_positional_encoding(case["edge_index"], batch, case.options["walk_length"])
+    case.close(out, "random_walk_pe")
     if "random_walk_pe_float64" in case:
-        case.close(found, "random_walk_pe_float64")
+        case.close(out, "random_walk_pe_float64")

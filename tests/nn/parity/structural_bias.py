@@ -45,8 +45,8 @@ def check(case: Case) -> None:
     case_rows = mask[:, None].expand(-1, heads, -1)
     case.close(space, "out_attn_bias_3d", case_rows)
     both = flat[..., 1:, 1:] + space
-    found = bias(mask, structure, gaussians)[..., 1:, 1:]
-    torch.testing.assert_close(*(x.masked_fill(x <= LOWEST, -torch.inf) for x in (found, both)))
+    out = bias(mask, structure, gaussians)[..., 1:, 1:]
+    torch.testing.assert_close(*(x.masked_fill(x <= LOWEST, -torch.inf) for x in (out, both)))
 
     degrees = len(case["in_degree_table"]), len(case["out_degree_table"])
     nodes = NodeEncoding(len(case["node_table"]) - 1, *degrees, dim, K)
@@ -91,9 +91,10 @@ def load_bias(bias: StructuralBias, case: Case) -> None:
         hop = None if bias.edge.hop is None else bias.edge.hop[: len(case["path_hop_table"])]
         case.load(hop, "path_hop_table")
     if bias.distance is not None:
-        first, last = (layer for layer in bias.distance.net if isinstance(layer, nn.Linear))
-        case.load_linear(first, "dist_1")
-        case.load_linear(last, "dist_2")
+        linear = [layer for layer in bias.distance.net if isinstance(layer, nn.Linear)]
+        assert len(linear) == 2
+        case.load_linear(linear[0], "dist_1")
+        case.load_linear(linear[1], "dist_2")
 
 
 def num_edge_dis(case: Case, cut: int) -> int:
@@ -121,6 +122,6 @@ def _check_raw_graphs(case: Case, expected: GraphStructure) -> None:
     padding = Padding.of_counts(sizes.tolist())
     assert padding.size == n
     edges = torch.cat([case[f"graph{b}_edge_index"] + pointer[b] for b in range(len(sizes))], 1)
-    found = GraphStructure.of(edges, torch.ones_like(edges[0]), padding)
+    out = GraphStructure.of(edges, torch.ones_like(edges[0]), padding)
     for name in ("hops", "in_degree", "out_degree"):
-        assert (getattr(found, name) == getattr(expected, name)).all(), name
+        assert (getattr(out, name) == getattr(expected, name)).all(), name

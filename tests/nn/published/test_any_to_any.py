@@ -75,9 +75,9 @@ def test_context_is_a_node_with_an_edge_from_every_item() -> None:
     nodes = make()
     edges = make(**OVER_EDGES)
     star = torch.stack((torch.arange(N), BATCH))
-    found = nodes((x, context), batch=BATCH, receiver_tag=CONTEXT)
-    assert_close(found, nodes((x, context), star, receiver_tag=TARGET))
-    assert not found[2].any()  # without items
+    out = nodes((x, context), batch=BATCH, receiver_tag=CONTEXT)
+    assert_close(out, nodes((x, context), star, receiver_tag=TARGET))
+    assert not out[2].any()  # without items
     edge_batch = BATCH[EDGES[0]]
     star = torch.stack((torch.arange(len(edge_attr)), edge_batch))
     assert_close(
@@ -164,8 +164,8 @@ def test_a_convolution_of_the_user() -> None:
             assert torch.equal(largest, pool_to_receiver(message, reduce_type="max"))
             return pool_to_receiver(ops["softmax"](message), reduce_type="sum")
 
-    own = {"softmax": segment_softmax, "reduce": reduce_items}
-    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=own)
+    operations = {"softmax": segment_softmax, "reduce": reduce_items}
+    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=operations)
     reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
     assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
 
@@ -174,12 +174,12 @@ def test_a_convolution_of_the_user() -> None:
 def test_every_reduce_type(kind: str) -> None:
     value = torch.tensor([[1.0, 5.0], [-3.0, 2.0], [4.0, 4.0]])
     receiver = torch.tensor([0, 0, 2])
-    found = reduce_items(value, receiver, 3, kind)
+    out = reduce_items(value, receiver, 3, kind)
     name = kind.partition("_")[0]
     function = {"max": "amax", "min": "amin"}.get(name, name)
-    assert_close(found[0], getattr(value[:2], function)(0))
-    assert_close(found[2], value[2])
+    assert_close(out[0], getattr(value[:2], function)(0))
+    assert_close(out[2], value[2])
     limits = torch.finfo(torch.float32)
     empty = {"max": limits.min, "min": limits.max, "prod": 1.0}.get(kind, 0.0)
-    assert (found[1] == empty).all()
-    assert torch.equal(reduce_items(value, receiver, 3, f"{kind}|sum")[:, :2], found)
+    assert (out[1] == empty).all()
+    assert torch.equal(reduce_items(value, receiver, 3, f"{kind}|sum")[:, :2], out)

@@ -17,15 +17,15 @@ SIZES = [6, 1, 9, 4]
 
 def search(edges: Tensor, start: int) -> dict[int, int]:
     """Hops from ``start`` to every reachable node."""
-    found = {start: 0}
+    hops_to = {start: 0}
     front = [start]
     while front:
         node = front.pop(0)
         for sender, receiver in edges.T.tolist():
-            if sender == node and receiver not in found:
-                found[receiver] = found[node] + 1
+            if sender == node and receiver not in hops_to:
+                hops_to[receiver] = hops_to[node] + 1
                 front.append(receiver)
-    return found
+    return hops_to
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
@@ -35,10 +35,10 @@ def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
     hops, first = shortest_paths(edges, padding)
     path = path_edges(first, edges, padding, length=8)
     for i in range(sum(SIZES)):
-        found = search(edges, i)
+        hops_to = search(edges, i)
         for place in range(padding.size):
             j = i - int(padding.within[i]) + place
-            length = found.get(j, UNREACHABLE)
+            length = hops_to.get(j, UNREACHABLE)
             steps = [edges[:, e].tolist() for e in path[i, place].tolist() if e >= 0]
             assert hops[i, place] == length
             assert len(steps) == (0 if length == UNREACHABLE else length)

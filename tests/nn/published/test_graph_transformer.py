@@ -21,9 +21,9 @@ each_layer = pytest.mark.parametrize("kind", [DwivediGraphTransformerLayer, Dwiv
 def outputs(layer: Any, x: Any, *, seed: int = 0, **options: Any) -> tuple[torch.Tensor, ...]:
     """Of a layer with or without an edge stream, on fixed edge features."""
     torch.manual_seed(seed)
-    given = (torch.linspace(-1, 1, E * DIM).reshape(E, DIM),)
-    found = layer(x, EDGES, *(given if hasattr(layer, "edges") else ()), **options)
-    return found if isinstance(found, tuple) else (found,)
+    edge_features = (torch.linspace(-1, 1, E * DIM).reshape(E, DIM),)
+    out = layer(x, EDGES, *(edge_features if hasattr(layer, "edges") else ()), **options)
+    return out if isinstance(out, tuple) else (out,)
 
 
 @each_layer
@@ -61,11 +61,11 @@ def test_clamped_scores_have_no_gradient() -> None:
 def test_pairs_of_different_widths_and_attention_on_request(kind: type) -> None:
     layer = kind((4, DIM), DIM, 2)
     pair = (torch.randn(N, 4), torch.randn(N, DIM))
-    *found, weight = outputs(layer, pair, return_attention=True)
-    assert_close(tuple(found), outputs(layer, pair))
+    *out, weight = outputs(layer, pair, return_attention=True)
+    assert_close(tuple(out), outputs(layer, pair))
     total = torch.zeros(N, 2).index_add(0, EDGES[1], weight)
     assert_close(total[:4], torch.ones(4, 2), rtol=0, atol=1e-3)
-    assert not layer.attention(pair, EDGES, *([torch.randn(E, DIM)] * (len(found) - 1)))[0][4:].any()
+    assert not layer.attention(pair, EDGES, *([torch.randn(E, DIM)] * (len(out) - 1)))[0][4:].any()
 
 
 @each_layer

@@ -36,10 +36,10 @@ def test_initialisers_have_the_variance_of_their_names(name: str) -> None:
         assert weight.abs().max() < (1.74 if "uniform" in name else 2.28) * variance**0.5
 
 
-@pytest.mark.parametrize("given", ["l1_l2", {"l1": 0.01, "l2": 0.01}])
-def test_regularisers(given: str | dict[str, float]) -> None:
+@pytest.mark.parametrize("value", ["l1_l2", {"l1": 0.01, "l2": 0.01}])
+def test_regularisers(value: str | dict[str, float]) -> None:
     weight = torch.tensor([[1.0, -2.0]])
-    penalty = regularizer_of(given)
+    penalty = regularizer_of(value)
     assert penalty is not None and penalty(weight) == pytest.approx(0.01 * (3 + 5))
     assert regularizer_of("l2")(weight) == pytest.approx(0.05)  # type: ignore[misc]
     assert regularizer_of(None) is None and regularizer_of(torch.sum) is torch.sum

@@ -78,16 +78,16 @@ def test_errors() -> None:
 def test_widths_are_inferred_from_the_first_call_or_a_state_dict(options: dict[str, Any]) -> None:
     graph = inputs()
     torch.manual_seed(3)
-    known = make(**WIDTHS, **options)
+    sized = make(**WIDTHS, **options)
     torch.manual_seed(3)
     lazy = make(**options)
     loaded = make(**options)
-    expected = known(*graph)
+    expected = sized(*graph)
     assert_close(lazy(*graph), expected)
-    loaded.load_state_dict(known.state_dict())
+    loaded.load_state_dict(sized.state_dict())
     assert_close(loaded(*graph), expected)
-    known.load_state_dict(loaded.state_dict())
-    assert sum(p.numel() for p in lazy.parameters()) == sum(p.numel() for p in known.parameters())
+    sized.load_state_dict(loaded.state_dict())
+    assert sum(p.numel() for p in lazy.parameters()) == sum(p.numel() for p in sized.parameters())
     assert not any("Lazy" in type(module).__name__ for conv in (lazy, loaded) for module in conv.modules())
 
 

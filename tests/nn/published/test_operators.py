@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 import torch
 from torch import Tensor
@@ -21,12 +19,13 @@ def test_a_receiver_depends_on_itself_and_its_senders_only(operator: Operator) -
     module = operator.make().eval()
     x, index, e = operator.inputs()
     jacobian = torch.autograd.functional.jacobian(lambda x: operator(module, x, index, e), x)
-    found = jacobian.abs().amax((1, 3)) > 0
+    depends = jacobian.abs().amax((1, 3)) > 0
     expected = torch.zeros(NODES, NODES, dtype=torch.bool)
     expected[index[1], index[0]] = True
     reached = expected.any(1)
-    itself = found.diagonal()
-    assert torch.equal(found & ~torch.eye(NODES).bool(), expected & ~torch.eye(NODES).bool())
+    itself = depends.diagonal()
+    elsewhere = ~torch.eye(NODES).bool()
+    assert torch.equal(depends & elsewhere, expected & elsewhere)
     assert itself[reached].all() or operator.name.startswith("MultiHead")  # which has no residual
     if operator.edges:
         by_edge = torch.autograd.functional.jacobian(lambda e: operator(module, x, index, e), e)
@@ -41,21 +40,31 @@ def test_order_of_nodes_and_edges_does_not_matter(operator: Operator) -> None:
     x, index, e = operator.inputs()
     nodes = torch.randperm(NODES)
     edges = torch.randperm(index.shape[1])
-    found = operator(module, x[nodes], nodes.argsort()[index[:, edges]], None if e is None else e[edges])
-    assert_close(found, operator(module, x, index, e)[nodes])
+    moved = nodes.argsort()[index[:, edges]]
+    out = operator(module, x[nodes], moved, None if e is None else e[edges])
+    assert_close(out, operator(module, x, index, e)[nodes])
 
 
 @each_operator
 def test_a_flattened_batch_equals_its_graphs_one_by_one(operator: Operator) -> None:
     module = operator.make().eval()
     graphs = [operator.inputs(*graph) for graph in GRAPHS]
-    apart = torch.cat([operator(module, *graph) for graph in graphs])
-    offsets = torch.tensor([0, *(len(x) for x, _, _ in graphs)]).cumsum(0)
-    index = torch.cat([index + offset for (_, index, _), offset in zip(graphs, offsets, strict=False)], 1)
-    e = torch.cat([e for _, _, e in graphs]) if operator.edges else None
-    together = operator(module, torch.cat([x for x, _, _ in graphs]), index, e)
-    assert_close(together, apart)
-    assert [len(operator(module, *g)) for g in graphs] == [int(b - a) for a, b in pairwise(offsets)]
+    apart = []
+    nodes = []
+    indices = []
+    features = []
+    offset = 0
+    for x, index, e in graphs:
+        out = operator(module, x, index, e)
+        assert len(out) == len(x)
+        apart.append(out)
+        nodes.append(x)
+        indices.append(index + offset)
+        features.append(e)
+        offset += len(x)
+    e = torch.cat(features) if operator.edges else None
+    together = operator(module, torch.cat(nodes), torch.cat(indices, 1), e)
+    assert_close(together, torch.cat(apart))
 
 
 @each_operator
@@ -69,12 +78,18 @@ def test_any_graph_is_finite_forward_and_backward(
     out = operator(module, *inputs)
     out.square().sum().backward()
     assert out.shape[0] == nodes and out.isfinite().all()
-    gradients = [x.grad for x in (inputs[0], inputs[2], *module.parameters()) if x is not None]
-    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
-    assert all(buffer.isfinite().all() for buffer in module.buffers())
+    x, _, e = inputs
+    for tensor in (x, e, *module.parameters()):
+        if tensor is not None and tensor.grad is not None:
+            assert tensor.grad.isfinite().all()
+    for buffer in module.buffers():
+        assert buffer.isfinite().all()
 
 
-@pytest.mark.parametrize("operator", [o for o in OPERATORS if o.bipartite], ids=lambda o: o.name)
+BIPARTITE = [operator for operator in OPERATORS if operator.bipartite]
+
+
+@pytest.mark.parametrize("operator", BIPARTITE, ids=lambda operator: operator.name)
 def test_senders_and_receivers_may_be_separate(operator: Operator) -> None:
     module = operator.make().eval()
     x, index, e = operator.inputs()
@@ -87,12 +102,16 @@ def test_senders_and_receivers_may_be_separate(operator: Operator) -> None:
 @pytest.mark.filterwarnings("ignore:attention_activation")
 def test_half_precision_is_near_and_seeds_repeat_the_weights(operator: Operator) -> None:
     module = operator.make().float().eval()
-    inputs = operator.inputs()
-    x, index, e = (None if value is None else value.detach() for value in inputs)
-    x = x.float()
-    e = None if e is None else e.float()
+    x, index, e = operator.inputs()
+    x = x.detach().float()
+    if e is not None:
+        e = e.detach().float()
     with torch.autocast("cpu", torch.bfloat16):
-        found = operator(module, x, index, e)
-    assert_close(found.float(), operator(module, x, index, e), rtol=0.1, atol=0.1)
-    built = [(torch.manual_seed(1), operator.build())[1] for _ in range(2)]
-    assert all(torch.equal(a, b) for a, b in zip(*(m.parameters() for m in built), strict=True))
+        half = operator(module, x, index, e)
+    assert_close(half.float(), operator(module, x, index, e), rtol=0.1, atol=0.1)
+    torch.manual_seed(1)
+    first = operator.build()
+    torch.manual_seed(1)
+    second = operator.build()
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)

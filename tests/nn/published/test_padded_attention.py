@@ -25,8 +25,8 @@ def ragged(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
 
 
 def run(attend: PaddedAttention, *inputs: Any, return_attention: bool, **masks: Any) -> Tensor:
-    found = attend(*inputs, return_attention=return_attention, **masks)
-    return found[0] if return_attention else found
+    computed = attend(*inputs, return_attention=return_attention, **masks)
+    return computed[0] if return_attention else computed
 
 
 @pytest.mark.parametrize("options", [(None, 4), (None, 0), (2, 0)])
@@ -63,9 +63,9 @@ def test_lists_without_padding_equal_padded_ones() -> None:
     padded, key_mask = pad_samples(z, counts)
     expected, weight = attend(x[:, None], padded, key_mask=key_mask, return_attention=True)
     order = torch.randperm(8)
-    found = attend(x, z[order], receiver=torch.repeat_interleave(counts)[order], return_attention=True)
-    assert_close(found[0], expected[:, 0])
-    assert_close(found[1], weight[:, :, 0].mT[key_mask][order])
+    computed = attend(x, z[order], receiver=torch.repeat_interleave(counts)[order], return_attention=True)
+    assert_close(computed[0], expected[:, 0])
+    assert_close(computed[1], weight[:, :, 0].mT[key_mask][order])
 
 
 def test_attention_is_zero_where_masked_and_sums_to_one() -> None:
@@ -144,9 +144,9 @@ def test_a_bool_bias_is_a_mask(return_attention: bool) -> None:
     mask = torch.rand(bias.shape) < 0.6
     mask[:, :, 3] = False
     added = torch.zeros(bias.shape).masked_fill(~mask, -torch.inf)
-    found = attention(x, x, mask, return_attention=return_attention)
+    computed = attention(x, x, mask, return_attention=return_attention)
     expected = attention(x, x, added, return_attention=return_attention)
-    assert_close(found, expected, rtol=0, atol=0)
+    assert_close(computed, expected, rtol=0, atol=0)
     layer = BiasedEncoderLayer(8, 16, 2).eval()
     valid = torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
     assert_close(layer(x, mask, valid), layer(x, added, valid), rtol=0, atol=0)

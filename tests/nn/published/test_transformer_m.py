@@ -17,15 +17,18 @@ DIM = 8
 HEADS = 2
 TYPES = 3
 SMALL: dict[str, Any] = {
-    **{
-        "num_atoms": TYPES,
-        "num_in_degree": 6,
-        "num_out_degree": 6,
-        "num_edges": 4,
-        "num_spatial": 8,
-    },
-    **{"num_edge_dis": 5, "num_encoder_layers": 2, "embedding_dim": DIM, "ffn_embedding_dim": 12},
-    **{"num_attention_heads": HEADS, "num_3d_bias_kernel": 6, "activation_fn": "gelu"},
+    "num_atoms": TYPES,
+    "num_in_degree": 6,
+    "num_out_degree": 6,
+    "num_edges": 4,
+    "num_spatial": 8,
+    "num_edge_dis": 5,
+    "num_encoder_layers": 2,
+    "embedding_dim": DIM,
+    "ffn_embedding_dim": 12,
+    "num_attention_heads": HEADS,
+    "num_3d_bias_kernel": 6,
+    "activation_fn": "gelu",
 }
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 MASK = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
@@ -56,18 +59,27 @@ def batch_of(sizes: list[int], dim: int = 3) -> dict[str, Any]:
 
 def cut(batch: dict[str, Any], b: int, nodes: Any) -> dict[str, Any]:
     """The ``nodes`` of graph b as a batch of its own."""
-    hops, edges, *degrees = (x[b] for x in batch["structure"])
-    pairs = hops[nodes][:, nodes][None], edges[nodes][:, nodes][None]
-    own = GraphStructure(*pairs, *(degree[nodes][None] for degree in degrees))
+    structure = batch["structure"]
+    part = GraphStructure(
+        hops=structure.hops[b][nodes][:, nodes][None],
+        edges=structure.edges[b][nodes][:, nodes][None],
+        in_degree=structure.in_degree[b][nodes][None],
+        out_degree=structure.out_degree[b][nodes][None],
+    )
     rest = {name: batch[name][b, nodes][None] for name in ("node_type", "mask", "positions")}
-    return rest | {"structure": own}
+    return rest | {"structure": part}
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"mode": "4d"}, {"norm": "none"}, {"activation_fn": "swish"}, {"max_spd": 0}),
-        *({"mode_prob": probability} for probability in ("0.2,0.8", "0.5,0.5,0.5", (0.6, 0.6, -0.2))),
+        {"mode": "4d"},
+        {"norm": "none"},
+        {"activation_fn": "swish"},
+        {"max_spd": 0},
+        {"mode_prob": "0.2,0.8"},
+        {"mode_prob": "0.5,0.5,0.5"},
+        {"mode_prob": (0.6, 0.6, -0.2)},
     ],
     ids=str,
 )
@@ -85,8 +97,8 @@ def test_scores_and_softmax_stay_in_float32_under_half_precision() -> None:
     bias = torch.full((2, HEADS, 5, 5), 1000.0)
     bias[..., 0] = 1001.0  # bfloat16 cannot represent 1001
     with torch.autocast("cpu", torch.bfloat16):
-        found = layer(x, bias, MASK)
-    assert_close(found, layer(x, bias, MASK), rtol=5e-2, atol=5e-2)
+        half = layer(x, bias, MASK)
+    assert_close(half, layer(x, bias, MASK), rtol=5e-2, atol=5e-2)
     assert layer.half()(x.half(), bias, MASK).isfinite().all()
 
 
@@ -160,14 +172,14 @@ def test_default_mask_features_and_pair_types() -> None:
 
 def test_training_draws_a_mode_for_every_graph() -> None:
     encoder = encoder_of(mode_prob=(0.5, 0.3, 0.2))
-    one = batch_of([4])
+    single = batch_of([4])
     repeat = 2000
-    many = {name: x.expand(repeat, *x.shape[1:]) for name, x in one.items() if name != "structure"}
-    many["structure"] = GraphStructure(*(x.expand(repeat, *x.shape[1:]) for x in one["structure"]))
+    many = {name: x.expand(repeat, *x.shape[1:]) for name, x in single.items() if name != "structure"}
+    many["structure"] = GraphStructure(*(x.expand(repeat, *x.shape[1:]) for x in single["structure"]))
     drawn = encoder.train()(**many)[:, 0]
     encoder.eval()
     # In 3-D a graph has no path or degree terms, in 2-D no distances.
-    modes = [encoder(**(one | hide))[:, 0] for hide in ({}, {"positions": None}, {"structure": None})]
+    modes = [encoder(**(single | hide))[:, 0] for hide in ({}, {"positions": None}, {"structure": None})]
     share = [(drawn - mode).abs().amax(-1).lt(1e-9).double().mean().item() for mode in modes]
     assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.05) and sum(share) == pytest.approx(1)
 

@@ -74,8 +74,8 @@ def test_a_truncated_database_is_read_up_to_the_damage(
     content = database.read_bytes()
     database.write_bytes(content[: len(content) * 2 // 3])
     drive = RecordedDrive(database.parent if whole_bag else database)
-    found = times(drive)
-    assert STEPS // 3 < len(found) < STEPS and found == stamps[: len(found)]
+    read_times = times(drive)
+    assert STEPS // 3 < len(read_times) < STEPS and read_times == stamps[: len(read_times)]
     [problem] = drive.problems
     assert "bag.db3 is damaged and ends early" in problem and ".recover" in problem
     database.write_bytes(content[:5000])
@@ -107,8 +107,8 @@ def test_an_mcap_file_without_an_index_is_read_up_to_the_damage(
     path = tmp_path / "killed.mcap"
     path.write_bytes(content[: len(content) // 2])
     drive = RecordedDrive(path)
-    found = times(drive)
-    assert 0 < len(found) < STEPS and found == stamps[: len(found)]
+    read_times = times(drive)
+    assert 0 < len(read_times) < STEPS and read_times == stamps[: len(read_times)]
     assert drive.problems.total() == 1 and drive.num_messages is None
     path.write_bytes(content[:60])
     with pytest.raises(DataError, match="mcap recover"):
