@@ -34,7 +34,7 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario.from_arrays(**({"position": paths(), "num_observed": OBSERVED, "map": lines} | changes))
 
 
-@pytest.mark.parametrize("module", ["errors", "geometry", "lane_map", "scenario", "forecast"])
+@pytest.mark.parametrize("module", ["errors", "geometry", "lane_map", "ragged", "scenario", "forecast"])
 def test_examples_in_docstrings_run(module: str) -> None:
     loaded = importlib.import_module(f"trajpred.{module}")
     result = doctest.testmod(loaded, extraglobs={"np": np})
@@ -105,6 +105,17 @@ def test_maps_are_lists_arrays_lane_maps_or_absent() -> None:
     assert equal(scenario(map=lines), expected) and equal(scenario(map=lines.tolist()), expected)
     for empty in (None, [], np.zeros((0, 2, 2))):
         assert equal(scenario(map=empty), scenario(map=LaneMap()))
+
+
+def test_tracks_are_selected_by_names_and_rows() -> None:
+    tracks = scenario(track_id=["a", "b", "c"]).tracks
+    rows = tracks.indices(["c", "a"])
+    assert rows.tolist() == [2, 0]
+    taken = tracks.take(rows)
+    assert taken.track_id.tolist() == ["c", "a"]
+    assert np.array_equal(taken.position, tracks.position[rows])
+    with pytest.raises(KeyError, match="no track 'd'"):
+        tracks.indices(["a", "d"])
 
 
 def test_future_and_last_observation_of_tracks() -> None:

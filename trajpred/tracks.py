@@ -5,8 +5,10 @@ City frame, metres, radians, m/s, float64. Masks: True = valid. Sizes: ``A`` tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,6 +84,18 @@ class Tracks:
         if not len(rows):
             raise KeyError(f"no track {track_id!r} in this scenario")
         return int(rows[0])
+
+    def indices(self, track_ids: Iterable[str]) -> NDArray[np.int64]:
+        """Return the row ``[M]`` of each of ``track_ids``. Raises: KeyError if there is no such track."""
+        return np.array([self.index(str(track_id)) for track_id in track_ids], np.int64)
+
+    def take(self, rows: NDArray[np.int64]) -> Tracks:
+        """Select tracks by their rows, in any order."""
+        columns: dict[str, Any] = {}
+        for column in fields(self):
+            values = getattr(self, column.name)
+            columns[column.name] = values[rows]
+        return Tracks(**columns)
 
     def last_seen(self, num_observed: int) -> NDArray[np.int64]:
         """Return the last valid step ``[A]`` among the first ``num_observed``, -1 where there is none."""

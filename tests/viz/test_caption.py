@@ -18,7 +18,7 @@ from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
 from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz import draw_scene
-from trajpred.viz.annotations import describe_metrics
+from trajpred.viz.caption import describe_metrics
 
 
 def truth_of(scene: Scenario, name: str) -> np.ndarray:

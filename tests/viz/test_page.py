@@ -33,16 +33,9 @@ from trajpred.time_grid import earlier as seen_earlier
 from trajpred.tracks import TrackCategory
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.page import SCRIPTS, page_colors, write_page
-from trajpred.viz.page.scene_data import (
-    HEAD_SHARE,
-    PAINTS,
-    SHARE,
-    ModelResult,
-    focal_facts,
-    pack_attention,
-    pack_map,
-    pack_scene,
-)
+from trajpred.viz.page.forecast_data import HEAD_SHARE, SHARE, ModelResult, pack_attention
+from trajpred.viz.page.map_data import PAINTS, pack_map
+from trajpred.viz.page.scene_data import focal_facts, pack_scene
 from trajpred.viz.style import LIGHT, TINTS
 from trajpred.viz.view import focal_position
 

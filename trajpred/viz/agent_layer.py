@@ -20,8 +20,15 @@ DIAMOND = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5]])
 CHEVRON = np.array([[0.5, 0.0], [-0.5, 0.5], [-0.2, 0.0], [-0.5, -0.5]])
 #: Outline of each object type; all others are static objects, drawn as :data:`DIAMOND`. Road users of unknown
 #: type are arrows in their direction of travel, and circles while they stand.
-OUTLINES = {"vehicle": RECTANGLE, "bus": RECTANGLE, "pedestrian": ELLIPSE, "unknown": CHEVRON}
-OUTLINES |= dict.fromkeys(("cyclist", "motorcyclist", "riderless_bicycle"), LOZENGE)
+OUTLINES = {
+    "vehicle": RECTANGLE,
+    "bus": RECTANGLE,
+    "pedestrian": ELLIPSE,
+    "unknown": CHEVRON,
+    "cyclist": LOZENGE,
+    "motorcyclist": LOZENGE,
+    "riderless_bicycle": LOZENGE,
+}
 #: ``[10, 2]`` metres: typical sizes, but of an unknown type between those of a pedestrian and a car.
 DRAWN_SIZES = TYPICAL_SIZES.copy()
 DRAWN_SIZES[OBJECT_TYPES.index("unknown")] = 2.4, 1.8
@@ -31,8 +38,9 @@ MIN_SIZE = 4.6
 NOSE = CHEVRON + np.array([0.45, 0.0])
 #: Road users of unknown type that moved less than this in the last second stand (metres).
 MIN_MOTION_M = 1.0
-#: Opacity at the start and at the end of a history; line width by role (points).
+#: Opacity at the start and at the end of a history.
 FADE = (0.04, 0.85)
+#: Line width of histories by role (points).
 HISTORY_WIDTHS = np.array([1.2, 1.5, 1.5, 2.4])
 
 
@@ -65,46 +73,68 @@ def agent_outlines(
     view: View, scenario: Scenario, rows: np.ndarray
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return the body ``[V, 2]`` of each agent of ``rows`` and the heading marks of rectangular ones."""
-    tracks, step = scenario.tracks, scenario.last_seen[rows]
-    position, heading = tracks.position[rows, step], tracks.heading[rows, step]
-    size = np.maximum(DRAWN_SIZES[tracks.object_type[rows]], view.metres(MIN_SIZE))
-    bodies, noses = [], []
+    tracks = scenario.tracks
+    step = scenario.last_seen[rows]
+    positions = tracks.position[rows, step]
+    headings = tracks.heading[rows, step]
+    sizes = np.maximum(DRAWN_SIZES[tracks.object_type[rows]], view.metres(MIN_SIZE))
+    bodies: list[np.ndarray] = []
+    noses: list[np.ndarray] = []
     for i, code in enumerate(tracks.object_type[rows].tolist()):
+        heading = headings[i]
+        size = sizes[i]
         outline = OUTLINES.get(OBJECT_TYPES[code], DIAMOND)
         if outline is CHEVRON:
             moved = recent_motion(scenario, int(rows[i]), int(step[i]))
-            heading[i] = direction(moved)
+            heading = direction(moved)
             if norm(moved) < MIN_MOTION_M:
-                outline, size[i] = ELLIPSE, size[i].min()
-        pose = position[i : i + 1], heading[i : i + 1]
-        bodies.append(place(outline, *pose, size[i : i + 1])[0])
+                outline = ELLIPSE
+                size = np.full(2, size.min())
+        bodies.append(_place_at(outline, positions[i], heading, size))
         if outline is RECTANGLE:
-            nose = np.minimum(size[i].min() * np.array([[0.62, 0.62]]), 3.0)
-            noses.append(place(NOSE, *pose, nose)[0])
+            nose_size = np.minimum(size.min() * np.array([0.62, 0.62]), 3.0)
+            noses.append(_place_at(NOSE, positions[i], heading, nose_size))
     return bodies, noses
+
+
+def _place_at(outline: np.ndarray, position: np.ndarray, heading: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Place an outline ``[V, 2]`` at one pose ``[2]``, ``[]`` with one size ``[2]``."""
+    placed = place(outline, position[None], np.atleast_1d(heading), size[None])
+    return placed[0]
 
 
 def recent_motion(scenario: Scenario, row: int, step: int) -> np.ndarray:
     """Return how far ``[2]`` a track moved in the last second: single steps of standing agents are noise."""
-    window = slice(max(0, step - round(1 / scenario.step_s)), step + 1)
+    steps_per_second = round(1 / scenario.step_s)
+    window = slice(max(0, step - steps_per_second), step + 1)
     path = scenario.tracks.position[row, window][scenario.tracks.valid[row, window]]
     return path[-1] - path[0]
 
 
 def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> None:
     """Draw each agent of ``rows`` as the outline of its type at its last observed pose, coloured by role."""
-    focal = rows == scenario.focal
+    is_focal = rows == scenario.focal
     # The thicker outline identifies the focal agent without colour.
-    for chosen, layer, width, gid in (
-        (rows[~focal], Layer.AGENT, 0.6, "agents"),
-        (rows[focal], Layer.FOCAL_AGENT, 1.5, "focal-agent"),
-    ):
-        bodies, noses = agent_outlines(view, scenario, chosen)
-        role = [Role(r) for r in roles(scenario)[chosen].tolist()]
-        colors = {"facecolors": [view.theme.role[r] for r in role]}
-        colors["edgecolors"] = [view.theme.role_edge[r] for r in role]
-        add_polygons(axes, bodies, layer, linewidths=width, gid=gid, **colors)
-        add_polygons(axes, noses, layer, facecolors=view.theme.nose, edgecolors="none", alpha=0.85)
+    _draw_bodies(axes, view, scenario, rows[~is_focal], Layer.AGENT, width=0.6, gid="agents")
+    _draw_bodies(axes, view, scenario, rows[is_focal], Layer.FOCAL_AGENT, width=1.5, gid="focal-agent")
+
+
+def _draw_bodies(
+    axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, layer: Layer, *, width: float, gid: str
+) -> None:
+    """Draw the outlines of ``rows`` with lines of ``width`` points, and their heading marks."""
+    bodies, noses = agent_outlines(view, scenario, rows)
+    role = roles(scenario)[rows].tolist()
+    add_polygons(
+        axes,
+        bodies,
+        layer,
+        linewidths=width,
+        gid=gid,
+        facecolors=[view.theme.role[code] for code in role],
+        edgecolors=[view.theme.role_edge[code] for code in role],
+    )
+    add_polygons(axes, noses, layer, facecolors=view.theme.nose, edgecolors="none", alpha=0.85)
 
 
 def draw_histories(
@@ -112,12 +142,24 @@ def draw_histories(
 ) -> None:
     """Draw the observed path of each agent of ``rows``, or its last ``steps`` steps, fading in."""
     now = scenario.num_observed
-    window = slice(0 if steps is None else max(0, now - steps), now)
-    position, valid = scenario.tracks.position[rows, window], scenario.tracks.valid[rows, window]
-    pairs = np.stack((position[:, :-1], position[:, 1:]), axis=2)
-    drawn = valid[:, :-1] & valid[:, 1:] & view.contains(pairs, margin=1.0).any(axis=2)
+    first = 0
+    if steps is not None:
+        first = max(0, now - steps)
+    position = scenario.tracks.position[rows, first:now]
+    valid = scenario.tracks.valid[rows, first:now]
+    segments = np.stack((position[:, :-1], position[:, 1:]), axis=2)
+    in_view = view.contains(segments, margin=1.0).any(axis=2)
+    drawn = valid[:, :-1] & valid[:, 1:] & in_view
     role = np.broadcast_to(roles(scenario)[rows][:, None], drawn.shape)[drawn]
-    fade = np.broadcast_to(np.linspace(*FADE, drawn.shape[1]), drawn.shape)[drawn]
-    rgb = np.array([to_rgb(view.theme.role[r]) for r in Role])[role]
-    look = {"colors": np.concatenate((rgb, fade[:, None]), axis=1), "linewidths": HISTORY_WIDTHS[role]}
-    add_lines(axes, pairs[drawn], Layer.HISTORY, capstyle="butt", gid="histories", **look)
+    opacity = np.linspace(FADE[0], FADE[1], drawn.shape[1])
+    alpha = np.broadcast_to(opacity, drawn.shape)[drawn]
+    role_colors = np.array([to_rgb(color) for color in view.theme.role])
+    add_lines(
+        axes,
+        segments[drawn],
+        Layer.HISTORY,
+        colors=np.concatenate((role_colors[role], alpha[:, None]), axis=1),
+        linewidths=HISTORY_WIDTHS[role],
+        capstyle="butt",
+        gid="histories",
+    )

@@ -34,44 +34,70 @@ def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
 
     Returns: a figure of 10 by 6.8 inches, or 10 by 4 if no validation ran.
     """
-    names = PANELS if any("val/loss" in row for row in rows.values()) else ()
+    validated = any("val/loss" in row for row in rows.values())
+    side = 2 if validated else 1
+    height = 6.8 if validated else 4
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, hspace=0.04)
-    figure = Figure(figsize=(10, 6.8 if names else 4), layout=layout, facecolor=LIGHT.paper)
-    side = 2 if names else 1
+    figure = Figure(figsize=(10, height), layout=layout, facecolor=LIGHT.paper)
     panels = figure.subplots(side, side, squeeze=False).ravel()
-    mark = best if best is not None and best in rows else max(rows, default=0)
-    lines = {"train/loss": ("training", LIGHT.role_edge[Role.OTHER]), "val/loss": ("validation", LIGHT.ink)}
+    mark = max(rows, default=0)
+    if best is not None and best in rows:
+        mark = best
+    lines = {
+        "train/loss": ("training", LIGHT.role_edge[Role.OTHER]),
+        "val/loss": ("validation", LIGHT.ink),
+    }
     _draw_panel(panels[0], "Loss", rows, lines, mark)
-    for axes, column in zip(panels[1:], names, strict=False):
-        metric = metric_of(column)
-        unit = f" ({metric.unit})" if metric.unit else ""
-        lines = {f"val/{group}/{column}": (group, LIGHT.role[role]) for group, role in GROUPS.items()}
-        _draw_panel(axes, f"{metric.label}{unit}: {column}", rows, lines, mark)
-        axes.set_ylim(bottom=0)
+    if validated:
+        for axes, column in zip(panels[1:], PANELS, strict=True):
+            _draw_metric(axes, column, rows, mark)
     if mark in rows:
-        which = "the best checkpoint" if mark == best else "the end"
-        text = f"{name}: numbers are those of {which}, after {rows[mark]['epoch']:.4g} epochs"
+        place = "the best checkpoint" if mark == best else "the end"
+        text = f"{name}: numbers are those of {place}, after {rows[mark]['epoch']:.4g} epochs"
         figure.suptitle(text, x=0.012, ha="left", fontsize=11, color=LIGHT.ink)
     return figure
+
+
+def _draw_metric(axes: Axes, column: str, rows: Rows, mark: int) -> None:
+    """Draw the curves of a metric for each group of agents."""
+    metric = metric_of(column)
+    title = f"{metric.label}: {column}"
+    if metric.unit:
+        title = f"{metric.label} ({metric.unit}): {column}"
+    lines = {f"val/{group}/{column}": (group, LIGHT.role[role]) for group, role in GROUPS.items()}
+    _draw_panel(axes, title, rows, lines, mark)
+    axes.set_ylim(bottom=0)
 
 
 def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[str, str]], mark: int) -> None:
     """Draw a curve over the epochs for each key of ``lines``, with its name and colour; ``mark`` one step."""
     drawn: list[list[float]] = []
     for key, (name, color) in lines.items():
-        points = [(row["epoch"], row[key]) for _, row in sorted(rows.items()) if key in row]
-        values = [value for _, value in points]
-        if not points or values in drawn:  # in some data sets the scored agents are the focal ones
+        recorded = [row for _, row in sorted(rows.items()) if key in row]
+        values = [row[key] for row in recorded]
+        if not values or values in drawn:  # in some data sets the scored agents are the focal ones
             continue
         drawn.append(values)
         marked = rows[mark].get(key)
-        label = name if marked is None else f"{name} {marked:.2f}"
-        look: dict[str, Any] = {"zorder": 3 - 0.1 * len(drawn), "color": color, "label": label}
-        look |= {"marker": "o", "markersize": 3.0} if len(points) <= MAX_MARKERS else {}
-        axes.plot(*zip(*points, strict=True), linewidth=1.8, **look)
+        look: dict[str, Any] = {"zorder": 3 - 0.1 * len(drawn), "color": color, "label": name}
         if marked is not None:
-            ring: dict[str, Any] = {"s": 42, "facecolor": LIGHT.paper, "edgecolor": color, "linewidth": 1.8}
-            axes.scatter(rows[mark]["epoch"], marked, zorder=4, clip_on=False, **ring)
+            look["label"] = f"{name} {marked:.2f}"
+        if len(values) <= MAX_MARKERS:
+            look["marker"] = "o"
+            look["markersize"] = 3.0
+        epochs = [row["epoch"] for row in recorded]
+        axes.plot(epochs, values, linewidth=1.8, **look)
+        if marked is not None:
+            axes.scatter(
+                rows[mark]["epoch"],
+                marked,
+                s=42,
+                facecolor=LIGHT.paper,
+                edgecolor=color,
+                linewidth=1.8,
+                zorder=4,
+                clip_on=False,
+            )
     axes.set_title(title, loc="left", fontsize=10, color=LIGHT.ink, fontweight="bold", pad=20)
     style_axes(axes, LIGHT)
     axes.set_xlabel("epoch", fontsize=8.5, color=LIGHT.muted)
@@ -79,6 +105,14 @@ def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[st
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     if drawn:
         axes.legend(
-            frameon=False, fontsize=8.5, labelcolor=LIGHT.ink, ncols=len(drawn), loc="lower left",
-            bbox_to_anchor=(0, 1), borderpad=0, borderaxespad=0.4, handlelength=1.6, columnspacing=1.6,
-        )  # fmt: skip
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(drawn),
+            frameon=False,
+            fontsize=8.5,
+            labelcolor=LIGHT.ink,
+            borderpad=0,
+            borderaxespad=0.4,
+            handlelength=1.6,
+            columnspacing=1.6,
+        )

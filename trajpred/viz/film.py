@@ -18,7 +18,7 @@ from trajpred.forecast import Forecast
 from trajpred.onboard.replay import Update
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
-from trajpred.viz.annotations import caption_line, draw_caption
+from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.film_file import write_film
 from trajpred.viz.forecast_layer import draw_modes, draw_truth
 from trajpred.viz.scene import draw_scene, future_rows, open_scene
@@ -26,8 +26,14 @@ from trajpred.viz.style import Layer
 
 #: Seconds of history that follow each agent.
 HISTORY_S = 2.0
-#: Seconds for which time stops at the last observed step: the modes grow, then stay; and at the end.
-GROW_S, HOLD_S, END_S = 1.0, 1.0, 1.5
+#: Seconds for which time stops at the last observed step while the modes grow.
+GROW_S = 1.0
+#: Seconds for which the grown modes then stay.
+HOLD_S = 1.0
+#: Seconds for which the last frame stays.
+END_S = 1.5
+#: The ``gid`` of the lines of a caption.
+CAPTION = ("title", "subtitle", "metrics")
 #: Pixels per inch: 720 by 824 pixels.
 DPI = 100
 
@@ -46,20 +52,27 @@ def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
         horizon: F, number of predicted steps; 0 without a forecast, when time does not stop.
     """
     now = scenario.num_observed - 1
-
-    def play(first: int, last: int, horizon: int) -> list[Frame]:
-        # Steps vary by fractions of a percent: without the tolerance the last one could come twice.
-        times = np.append(np.arange(first, last - 0.01, 1 / (fps * scenario.step_s)), last)
-        return [Frame(step, horizon) for step in np.rint(times).astype(int).tolist()]
-
+    steps_per_frame = 1 / (fps * scenario.step_s)
     # Where motion is derived from positions, nothing has a direction at the first step.
-    film = play(0 if scenario.tracks.velocity[:, 0].any() else min(1, now), now, 0)
+    has_direction = scenario.tracks.velocity[:, 0].any()
+    first = 0 if has_direction else min(1, now)
+    frames = [Frame(step, 0) for step in _steps(first, now, steps_per_frame)]
     if horizon:
         growing = np.linspace(0, horizon, round(GROW_S * fps) + 1)[1:]
-        film += [Frame(now, max(1, round(steps))) for steps in growing.tolist()]
-        film += [Frame(now, horizon)] * round(HOLD_S * fps)
-    film += play(now, scenario.num_steps - 1, horizon)[1:]
-    return film + film[-1:] * round(END_S * fps)
+        frames += [Frame(now, max(1, round(steps))) for steps in growing.tolist()]
+        frames += [Frame(now, horizon)] * round(HOLD_S * fps)
+    future = _steps(now, scenario.num_steps - 1, steps_per_frame)
+    frames += [Frame(step, horizon) for step in future[1:]]
+    frames += frames[-1:] * round(END_S * fps)
+    return frames
+
+
+def _steps(first: int, last: int, steps_per_frame: float) -> list[int]:
+    """Return the step of each frame from ``first`` to ``last``."""
+    # Steps vary by fractions of a percent: without the tolerance the last one could come twice.
+    times = np.append(np.arange(first, last - 0.01, steps_per_frame), last)
+    steps: list[int] = np.rint(times).astype(int).tolist()
+    return steps
 
 
 class Film(Sequence[np.ndarray]):
@@ -84,19 +97,27 @@ class Film(Sequence[np.ndarray]):
     ) -> None:
         require(fps > 0, "fps", f"must be above 0, is {fps}")
         self.scenario = scenario
-        self.forecast = forecast if forecast is None or world is None else forecast.world(world)
-        self.horizon = forecast.trajectory.shape[2] if forecast else 0
-        self.frames = timeline(scenario, self.horizon, fps)
+        self.forecast = forecast
+        self.horizon = 0
         self.rows = future_rows(scenario)
-        # As in the picture, a world consists of all predicted agents.
-        self.predicted = self.rows if world is None else np.arange(len(scenario.tracks))
-        forecasts = () if self.forecast is None else (self.forecast,)
+        self.predicted = self.rows
+        forecasts: list[Forecast] = []
+        if forecast is not None:
+            if world is not None:
+                self.forecast = forecast.world(world)
+            forecasts = [self.forecast or forecast]
+            self.horizon = forecast.trajectory.shape[2]
+        if world is not None:
+            # As in the picture, a world consists of all predicted agents.
+            self.predicted = np.arange(len(scenario.tracks))
+        self.frames = timeline(scenario, self.horizon, fps)
         self.axes, self.view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme)
         figure = draw_scene(scenario, forecast, radius_m=radius_m, world=world, theme=theme, axes=self.axes)
         figure.set_dpi(DPI)
         self.canvas = FigureCanvasAgg(figure)
         self._keep_background(_is_dynamic)
-        self._horizon, self._modes = 0, list[Artist]()
+        self._horizon = 0
+        self._modes: list[Artist] = []
         # Equal frames follow one another.
         self._draw_frame = lru_cache(maxsize=1)(self._draw)
 
@@ -108,8 +129,9 @@ class Film(Sequence[np.ndarray]):
 
     def _keep_background(self, is_dynamic: Callable[[Artist], bool]) -> None:
         """Remove what changes from frame to frame and keep a picture of the rest."""
-        for artist in filter(is_dynamic, self.axes.get_children()):
-            artist.remove()
+        for artist in self.axes.get_children():
+            if is_dynamic(artist):
+                artist.remove()
         self.canvas.draw()
         self.background = self.canvas.copy_from_bbox(self.canvas.figure.bbox)
 
@@ -117,7 +139,8 @@ class Film(Sequence[np.ndarray]):
         if frame.horizon != self._horizon:
             for artist in self._modes:
                 artist.remove()
-            self._horizon, self._modes = frame.horizon, self._added_by(self._draw_modes, frame.horizon)
+            self._horizon = frame.horizon
+            self._modes = self._added_by(self._draw_modes, frame.horizon)
         moving = self._added_by(self._draw_step, frame.step)
         self.canvas.restore_region(self.background)
         for artist in sorted((*self._modes, *moving), key=Artist.get_zorder):
@@ -134,10 +157,21 @@ class Film(Sequence[np.ndarray]):
 
     def _draw_modes(self, steps: int) -> None:
         """Draw the first ``steps`` steps of the modes."""
-        if self.forecast is not None and steps:
-            cut = {name: x[:, :, :steps] for name, x in self.forecast.arrays.items() if x.ndim > 2}
-            forecast, complete = replace(self.forecast, **cut), steps == self.horizon
-            draw_modes(self.axes, self.view, self.scenario, forecast, self.predicted, labels=complete)
+        if self.forecast is None or steps == 0:
+            return
+        shortened: dict[str, Any] = {}
+        for name, values in self.forecast.arrays.items():
+            if values.ndim > 2:
+                shortened[name] = values[:, :, :steps]
+        forecast = replace(self.forecast, **shortened)
+        draw_modes(
+            self.axes,
+            self.view,
+            self.scenario,
+            forecast,
+            self.predicted,
+            labels=steps == self.horizon,
+        )
 
     def _draw_step(self, step: int) -> None:
         """Draw what changes with every step: agents, truth, places along the modes, the time."""
@@ -146,8 +180,10 @@ class Film(Sequence[np.ndarray]):
         draw_truth(self.axes, self.view, _until(self.scenario, step), self.rows, ends=ended)
         self._draw_places(step - self.scenario.num_observed)
         seconds = (step - self.scenario.num_observed + 1) * self.scenario.step_s
-        minus = "\N{MINUS SIGN}"
-        self._draw_clock(f"{seconds:+.1f} s".replace("-", minus) if round(seconds, 1) else "now")
+        clock = "now"
+        if round(seconds, 1) != 0:
+            clock = f"{seconds:+.1f} s".replace("-", "\N{MINUS SIGN}")
+        self._draw_clock(clock)
 
     def _draw_agents(self, step: int) -> None:
         """Draw the agents visible at ``step`` with their recent histories."""
@@ -161,22 +197,37 @@ class Film(Sequence[np.ndarray]):
         """Draw a ring on each of the focal agent's modes at future step ``future``, counted from 0."""
         if self.forecast is None or not 0 <= future < self.horizon:
             return
-        known = self.forecast.track_id == self.scenario.focal_id
-        colors = self.view.theme.mode_colors(self.forecast.probability[known].ravel())
-        x, y = self.forecast.trajectory[known, :, future].reshape(-1, 2).T
+        is_focal = self.forecast.track_id == self.scenario.focal_id
+        colors = self.view.theme.mode_colors(self.forecast.probability[is_focal].ravel())
+        x, y = self.forecast.trajectory[is_focal, :, future].reshape(-1, 2).T
         self.axes.scatter(
-            x, y, s=30, edgecolors=list(colors),
-            facecolors=self.view.theme.halo, linewidths=1.6, zorder=Layer.END, gid="places",
-        )  # fmt: skip
+            x,
+            y,
+            s=30,
+            edgecolors=list(colors),
+            facecolors=self.view.theme.halo,
+            linewidths=1.6,
+            zorder=Layer.END,
+            gid="places",
+        )
 
     def _draw_clock(self, text: str) -> None:
         """Write the time at the upper right of the scene."""
         self.axes.annotate(
-            text, (1, 1), (-9, -8), xycoords="axes fraction", textcoords="offset points",
-            ha="right", va="top", fontsize=15, fontweight="bold", color=self.view.theme.ink,
-            zorder=Layer.LABEL, gid="clock",
+            text,
+            xy=(1, 1),
+            xytext=(-9, -8),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            fontsize=15,
+            fontweight="bold",
+            color=self.view.theme.ink,
+            zorder=Layer.LABEL,
+            gid="clock",
             path_effects=[withStroke(linewidth=3.0, foreground=self.view.theme.halo)],
-        )  # fmt: skip
+        )
 
 
 def _is_dynamic(artist: Artist) -> bool:
@@ -186,8 +237,9 @@ def _is_dynamic(artist: Artist) -> bool:
 
 def _until(scenario: Scenario, step: int) -> Scenario:
     """Return ``scenario`` as far as it is known at ``step``."""
-    known = scenario.tracks.valid & (np.arange(scenario.num_steps) <= step)
-    return replace(scenario, tracks=replace(scenario.tracks, valid=known))
+    recorded = np.arange(scenario.num_steps) <= step
+    tracks = replace(scenario.tracks, valid=scenario.tracks.valid & recorded)
+    return replace(scenario, tracks=tracks)
 
 
 class ReplayFrame(NamedTuple):
@@ -201,11 +253,18 @@ class ReplayFrame(NamedTuple):
     @classmethod
     def of(cls, update: Update, scenario: Scenario) -> ReplayFrame:
         """Select what is drawn of an ``update`` of a replay of ``scenario``."""
-        whole = update.forecast
-        part = whole.of(scenario.tracks.track_id[future_rows(scenario)]).arrays
-        missed = f", {len(whole.not_predicted)} not" if whole.not_predicted else ""
-        subtitle = f"{len(whole.track_id)} road users predicted{missed}, in {update.latency_ms:.0f} ms"
-        return cls(update.step, update.seconds, Forecast(scenario.scenario_id, **part), subtitle)
+        forecast = update.forecast
+        drawn = forecast.of(scenario.tracks.track_id[future_rows(scenario)])
+        subtitle = f"{len(forecast.track_id)} road users predicted"
+        if forecast.not_predicted:
+            subtitle += f", {len(forecast.not_predicted)} not"
+        subtitle += f", in {update.latency_ms:.0f} ms"
+        return cls(
+            step=update.step,
+            seconds=update.seconds,
+            forecast=Forecast(scenario.scenario_id, **drawn.arrays),
+            subtitle=subtitle,
+        )
 
 
 class ReplayFilm(Film):
@@ -219,16 +278,17 @@ class ReplayFilm(Film):
 
     def __init__(self, scenario: Scenario, updates: Sequence[ReplayFrame]) -> None:
         require(len(updates) > 0, "updates", "is empty, at least one is needed")
-        self.updates = {one.step: one for one in updates}
+        self.updates = {update.step: update for update in updates}
         central = self.updates.get(scenario.num_observed - 1, updates[-1])
         fps = 1 / scenario.step_s
         super().__init__(scenario, central.forecast, fps=fps)
-        self.frames = [Frame(one.step, self.horizon) for one in updates]
+        self.frames = [Frame(update.step, self.horizon) for update in updates]
         self.frames += self.frames[-1:] * round(END_S * fps)
         # Of the caption only the title stays, above the line that changes.
         draw_caption(self.axes, self.view, scenario, None)
-        *old, _ = (text for text in self.axes.texts if text.get_gid() in ("title", "subtitle", "metrics"))
-        self._keep_background(lambda artist: artist in old)
+        caption = [text for text in self.axes.texts if text.get_gid() in CAPTION]
+        replaced = caption[:-1]
+        self._keep_background(lambda artist: artist in replaced)
 
     def _draw_modes(self, steps: int) -> None:
         """Draw nothing: modes change with every step."""

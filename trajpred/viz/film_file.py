@@ -16,8 +16,10 @@ from trajpred.environment import install_command
 from trajpred.errors import require
 from trajpred.files import atomic_file
 
-#: Colours of a GIF (one of 256 is reserved for unchanged pixels), chosen from this many frames.
-COLORS, SAMPLES = 255, 16
+#: Colours of a GIF; one of 256 is reserved for unchanged pixels.
+COLORS = 255
+#: Number of frames from which the colours of a GIF are chosen.
+SAMPLES = 16
 #: Weight of a colour in the palette: its area to this power, so that thin lines count beside large areas.
 AREA_POWER = 0.5
 
@@ -45,25 +47,45 @@ def film_writer(path: Path) -> Callable[[Path, Sequence[np.ndarray], float], Non
 def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
     """Write a GIF that repeats; its clock counts hundredths of a second."""
     # One palette and no dithering: what does not move does not flicker.
-    chosen = np.linspace(0, len(pictures) - 1, SAMPLES).astype(int)
-    palette = _palette([pictures[i] for i in chosen])
-    first, *rest = (
-        Image.fromarray(one).quantize(palette=palette, dither=Image.Dither.NONE) for one in pictures
-    )
+    samples = np.linspace(0, len(pictures) - 1, SAMPLES).astype(int)
+    palette = _palette([pictures[number] for number in samples])
+    # Pictures are drawn on demand; only the quantised ones stay in memory.
+    frames = [_quantized(picture, palette) for picture in pictures]
     # Durations are rounded cumulatively, so that they sum to the true time.
     ends = np.rint(np.arange(len(pictures) + 1) * 100 / fps) * 10
     durations = np.diff(ends).astype(int).tolist()
-    first.save(path, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
+    frames[0].save(
+        path,
+        "GIF",
+        save_all=True,
+        append_images=frames[1:],
+        duration=durations,
+        loop=0,
+        optimize=True,
+    )
+
+
+def _quantized(picture: np.ndarray, palette: Image.Image) -> Image.Image:
+    return Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def _palette(pictures: Sequence[np.ndarray]) -> Image.Image:
     """Choose the :data:`COLORS` colours of a film; thin lines count beside large areas."""
     # One number per colour: np.unique is much slower on rows.
-    codes = np.concatenate([one.reshape(-1, 3).astype(np.uint32) @ [65536, 256, 1] for one in pictures])
+    codes = np.concatenate([_color_codes(picture) for picture in pictures])
     code, area = np.unique(codes, return_counts=True)
-    colors = np.stack((code >> 16, code >> 8 & 255, code & 255), axis=-1).astype(np.uint8)
+    red = code >> 16
+    green = code >> 8 & 255
+    blue = code & 255
+    colors = np.stack((red, green, blue), axis=-1).astype(np.uint8)
     weighted = np.repeat(colors, np.ceil(area**AREA_POWER).astype(int), axis=0)
     return Image.fromarray(weighted[None]).quantize(COLORS, Image.Quantize.FASTOCTREE)
+
+
+def _color_codes(picture: np.ndarray) -> np.ndarray:
+    """Return red, green and blue of each pixel as one number."""
+    pixels = picture.reshape(-1, 3).astype(np.uint32)
+    return pixels @ [65536, 256, 1]
 
 
 def find_encoder() -> str:
@@ -82,16 +104,18 @@ def find_encoder() -> str:
 def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
     """Write H.264 that browsers and slides play. Raises: DataError with ffmpeg's message if it fails."""
     height, width = pictures[0].shape[:2]
-    source = ["-f", "rawvideo", "-pixel_format", "rgb24", "-video_size", f"{width}x{height}"]
+    command = [find_encoder(), "-loglevel", "error"]
+    command += ["-f", "rawvideo", "-pixel_format", "rgb24"]
+    command += ["-video_size", f"{width}x{height}", "-framerate", f"{fps}", "-i", "-"]
     # Colours are subsampled by 2, so width and height must be even.
-    target = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20"]
-    target += ["-preset", "medium", "-movflags", "+faststart", "-f", "mp4", "-y", str(path)]
-    command = [find_encoder(), "-loglevel", "error", *source, "-framerate", f"{fps}", "-i", "-", *target]
+    command += ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
+    command += ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-preset", "medium"]
+    command += ["-movflags", "+faststart", "-f", "mp4", "-y", str(path)]
     with TemporaryFile() as log, Popen(command, stdin=PIPE, stderr=log) as process:
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # ffmpeg has failed and written why
-            for one in pictures:
-                process.stdin.write(one.tobytes())
+            for picture in pictures:
+                process.stdin.write(picture.tobytes())
             process.stdin.close()
         failed = process.wait()
         log.seek(0)

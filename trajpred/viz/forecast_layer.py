@@ -19,12 +19,22 @@ from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labe
 
 #: Font size of labels (points).
 LABEL_SIZE = 7.0
-#: Line widths (points) of modes with probability 0 and 1, interpolated on the scale of the colours.
-FOCAL_WIDTHS, OTHER_WIDTHS, SINGLE_WIDTHS = (1.3, 3.0), (0.6, 1.4), (1.0, 1.9)
-#: Width added (points) and opacity of the border that separates modes from each other and from agents.
-FOCAL_BORDER, OTHER_BORDER = (1.4, 0.9), (0.9, 0.5)
-#: Opacity of other agents' modes relative to the focal agent's, and of a band of probability 1.
-OTHER_OPACITY, BAND_OPACITY = 0.5, 0.34
+#: Line widths (points) of the focal agent's modes with probability 0 and 1, interpolated on the scale of the
+#: colours.
+FOCAL_WIDTHS = (1.3, 3.0)
+#: Line widths of other agents' modes.
+OTHER_WIDTHS = (0.6, 1.4)
+#: Line widths of other agents' modes where each agent has only one.
+SINGLE_WIDTHS = (1.0, 1.9)
+#: Width added (points) and opacity of the border that separates the focal agent's modes from each other and
+#: from agents.
+FOCAL_BORDER = (1.4, 0.9)
+#: Border of other agents' modes.
+OTHER_BORDER = (0.9, 0.5)
+#: Opacity of other agents' modes relative to the focal agent's.
+OTHER_OPACITY = 0.5
+#: Opacity of a band of probability 1.
+BAND_OPACITY = 0.34
 #: Modes whose ends are closer than this (points) share a label: their markers merge as well.
 SAME_END = 3.0
 #: Labels further than this from their end point (points) get a leader line.
@@ -43,9 +53,10 @@ def draw_modes(
 ) -> None:
     """Draw the modes of the predicted tracks among ``rows``; the focal agent's with bands and ``labels``."""
     predicted = forecast.rows(scenario.tracks.track_id[rows])
-    focal, known = rows == scenario.focal, predicted >= 0
-    _draw_other_modes(axes, view, forecast, predicted[known & ~focal])
-    for row in predicted[known & focal].tolist():
+    is_focal = rows == scenario.focal
+    is_predicted = predicted >= 0
+    _draw_other_modes(axes, view, forecast, predicted[is_predicted & ~is_focal])
+    for row in predicted[is_predicted & is_focal].tolist():
         if forecast.scale is not None:
             _draw_bands(axes, view, scenario, forecast, row)
         _draw_focal_modes(axes, view, forecast, row)
@@ -59,29 +70,40 @@ def _draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, 
     colors = view.theme.mode_colors(probability)
     colors[:, 3] = BAND_OPACITY * np.asarray(PROBABILITY_NORM(probability))
     outlines = band_outlines(scenario, forecast, row)
-    shades = [outlines[k] for k in order.tolist()]
-    add_polygons(axes, shades, Layer.BAND, facecolors=colors, edgecolors="none", gid="bands")
+    sorted_outlines = [outlines[mode] for mode in order.tolist()]
+    add_polygons(axes, sorted_outlines, Layer.BAND, facecolors=colors, edgecolors="none", gid="bands")
 
 
 def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> None:
     """Draw the K modes of the forecast's ``row``, the likeliest on top: stronger, wider, with end markers."""
     order = np.argsort(forecast.probability[row], kind="stable")
-    lines, probability = forecast.trajectory[row, order], forecast.probability[row, order]
-    colors, widths = view.theme.mode_colors(probability), _line_widths(probability, FOCAL_WIDTHS)
+    lines = forecast.trajectory[row, order]
+    probability = forecast.probability[row, order]
+    colors = view.theme.mode_colors(probability)
+    widths = _line_widths(probability, FOCAL_WIDTHS)
     look = _with_borders(view, colors, widths, FOCAL_BORDER)
     add_lines(axes, np.repeat(lines, 2, axis=0), Layer.MODES, capstyle="round", gid="focal-modes", **look)
-    end: dict[str, Any] = {"edgecolors": view.theme.halo, "linewidths": 0.7, "zorder": Layer.END}
-    axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=26, c=to_rgba_array(colors, 1.0), **end)
+    axes.scatter(
+        lines[:, -1, 0],
+        lines[:, -1, 1],
+        s=26,
+        c=to_rgba_array(colors, 1.0),
+        edgecolors=view.theme.halo,
+        linewidths=0.7,
+        zorder=Layer.END,
+    )
 
 
 def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarray) -> None:
     """Draw the K modes of the forecast's ``rows`` in the same colours, thin and, for K > 1, faint."""
+    K, F = forecast.trajectory.shape[1:3]
     order = np.argsort(forecast.probability[rows].ravel(), kind="stable")
-    lines = forecast.trajectory[rows].reshape(-1, *forecast.trajectory.shape[2:])[order]
+    lines = forecast.trajectory[rows].reshape(-1, F, 2)[order]
     probability = forecast.probability[rows].ravel()[order]
-    single = forecast.trajectory.shape[1] == 1
-    colors = view.theme.mode_colors(probability, 1.0 if single else OTHER_OPACITY)
-    widths = _line_widths(probability, SINGLE_WIDTHS if single else OTHER_WIDTHS)
+    opacity = 1.0 if K == 1 else OTHER_OPACITY
+    limits = SINGLE_WIDTHS if K == 1 else OTHER_WIDTHS
+    colors = view.theme.mode_colors(probability, opacity)
+    widths = _line_widths(probability, limits)
     look = _with_borders(view, colors, widths, OTHER_BORDER)
     add_lines(axes, np.repeat(lines, 2, axis=0), Layer.OTHER_MODES, gid="other-modes", **look)
     x, y = lines[:, -1].T
@@ -101,7 +123,8 @@ def _with_borders(
 
 
 def _line_widths(probability: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    return np.asarray(limits[0] + (limits[1] - limits[0]) * PROBABILITY_NORM(probability), np.float64)
+    thinnest, widest = limits
+    return np.asarray(thinnest + (widest - thinnest) * PROBABILITY_NORM(probability), np.float64)
 
 
 def _draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
@@ -112,21 +135,38 @@ def _draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Fo
     total = np.bincount(first, forecast.probability[row, order], len(order))
     count = np.bincount(first, minlength=len(order))
     labelled = np.flatnonzero(count)
-    texts = [percent(total[i]) + (f", {count[i]} modes" if count[i] > 1 else "") for i in labelled.tolist()]
+    texts: list[str] = []
+    for mode in labelled.tolist():
+        text = percent(total[mode])
+        if count[mode] > 1:
+            text += f", {count[mode]} modes"
+        texts.append(text)
     # Estimated, so that no renderer is needed.
     sizes = np.array([(0.62 * len(text), 1.05) for text in texts]) * LABEL_SIZE
-    directions, obstacles = forecast.heading[row, order[labelled], -1], _obstacles(view, scenario, paper)
+    directions = forecast.heading[row, order[labelled], -1]
+    obstacles = _obstacles(view, scenario, paper)
     offsets = place_labels(paper[labelled, -1], directions, sizes, obstacles) - paper[labelled, -1]
     ends = forecast.trajectory[row, order[labelled], -1]
-    line = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
-    for i in np.flatnonzero(np.isfinite(offsets[:, 0])).tolist():
-        distant = float(np.hypot(*offsets[i])) > LEADER + sizes[i, 0] / 2
+    for label in np.flatnonzero(np.isfinite(offsets[:, 0])).tolist():
+        distance = float(np.hypot(*offsets[label]))
+        leader = None
+        if distance > LEADER + sizes[label, 0] / 2:
+            leader = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
         axes.annotate(
-            texts[i], tuple(ends[i]), tuple(offsets[i]), textcoords="offset points",
-            ha="center", va="center", fontsize=LABEL_SIZE, color=view.theme.ink, zorder=Layer.LABEL,
-            parse_math=False, arrowprops=line if distant else None, gid="probability",
+            texts[label],
+            xy=tuple(ends[label]),
+            xytext=tuple(offsets[label]),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=LABEL_SIZE,
+            color=view.theme.ink,
+            zorder=Layer.LABEL,
+            parse_math=False,
+            arrowprops=leader,
+            gid="probability",
             path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
-        )  # fmt: skip
+        )
 
 
 def _first_nearby(points: np.ndarray, within: float) -> np.ndarray:
@@ -142,31 +182,79 @@ def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
     """Return points ``[O, 2]`` on paper that labels should not cover: the focal agent, modes and truth."""
     [body], _ = agent_outlines(view, scenario, np.array([scenario.focal]))
     truth = view.to_paper(true_future(scenario, scenario.focal))
-    lines = [line for line in (*modes, truth, view.to_paper(body)) if len(line)]
-    # Evenly spaced, or labels would slip between the points of fast modes.
-    path = [points_along(line, np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)) for line in lines]
+    points: list[np.ndarray] = []
+    for line in (*modes, truth, view.to_paper(body)):
+        if len(line):
+            # Evenly spaced, or labels would slip between the points of fast modes.
+            distances = np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)
+            points.append(points_along(line, distances))
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
-    return np.concatenate((*path, np.repeat(truth[-1:], 6, axis=0)))
+    points.append(np.repeat(truth[-1:], 6, axis=0))
+    return np.concatenate(points)
 
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
     """Draw the true future of those tracks ``rows`` that have one, dashed, and where it ends."""
-    halo = view.theme.halo
-    for row in rows[scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)].tolist():
+    has_future = scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)
+    for row in rows[has_future].tolist():
         path = true_future(scenario, row)
-        color, focal = view.theme.role[Role(roles(scenario)[row])], row == scenario.focal
-        width = 1.7 if focal else 0.9
-        axes.plot(
-            *path.T, color=color, linewidth=width, linestyle=DASHES, dash_capstyle="butt",
-            alpha=1.0 if focal else 0.75, zorder=Layer.TRUTH if focal else Layer.OTHER_TRUTH,
-            gid="focal-truth" if focal else "other-truth",
-            path_effects=[withStroke(linewidth=width + 1.3, foreground=halo, alpha=0.8)],
-        )  # fmt: skip
-        if ends:
-            look: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END, "edgecolors": halo}
-            if not focal:
-                look = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH, "edgecolors": color}
-            axes.scatter(*path[-1], color=color, linewidths=0.7, **look)
+        color = view.theme.role[Role(roles(scenario)[row])]
+        if row == scenario.focal:
+            _draw_focal_truth(axes, view, path, color, ends)
+        else:
+            _draw_other_truth(axes, view, path, color, ends)
+
+
+def _draw_focal_truth(axes: Axes, view: View, path: np.ndarray, color: str, ends: bool) -> None:
+    axes.plot(
+        path[:, 0],
+        path[:, 1],
+        color=color,
+        linewidth=1.7,
+        linestyle=DASHES,
+        dash_capstyle="butt",
+        alpha=1.0,
+        zorder=Layer.TRUTH,
+        gid="focal-truth",
+        path_effects=[withStroke(linewidth=3.0, foreground=view.theme.halo, alpha=0.8)],
+    )
+    if ends:
+        axes.scatter(
+            path[-1, 0],
+            path[-1, 1],
+            marker="*",
+            s=9.5**2,
+            color=color,
+            edgecolors=view.theme.halo,
+            linewidths=0.7,
+            zorder=Layer.TRUTH_END,
+        )
+
+
+def _draw_other_truth(axes: Axes, view: View, path: np.ndarray, color: str, ends: bool) -> None:
+    axes.plot(
+        path[:, 0],
+        path[:, 1],
+        color=color,
+        linewidth=0.9,
+        linestyle=DASHES,
+        dash_capstyle="butt",
+        alpha=0.75,
+        zorder=Layer.OTHER_TRUTH,
+        gid="other-truth",
+        path_effects=[withStroke(linewidth=0.9 + 1.3, foreground=view.theme.halo, alpha=0.8)],
+    )
+    if ends:
+        axes.scatter(
+            path[-1, 0],
+            path[-1, 1],
+            marker="o",
+            s=3.0**2,
+            color=color,
+            edgecolors=color,
+            linewidths=0.7,
+            zorder=Layer.OTHER_TRUTH,
+        )
 
 
 def true_future(scenario: Scenario, row: int) -> np.ndarray:
@@ -182,10 +270,11 @@ def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
     mixture is only approximately a Laplace distribution, and the share only approximately 80 %.
     """
     assert forecast.scale is not None
-    rows = np.array([scenario.tracks.index(name) for name in forecast.track_id.tolist()], np.int64)
+    rows = scenario.tracks.indices(forecast.track_id)
     frame = scenario.tracks.heading[rows, scenario.last_seen[rows]]
     turned = forecast.heading - frame[:, None, None]
-    ahead, left = forecast.scale[..., 0], forecast.scale[..., 1]
+    ahead = forecast.scale[..., 0]
+    left = forecast.scale[..., 1]
     return BAND * np.hypot(ahead * np.sin(turned), left * np.cos(turned))
 
 
@@ -198,6 +287,9 @@ def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.n
     steps = np.unique(np.append(np.arange(0, F, BAND_STRIDE), F - 1))
     width = lateral_band(scenario, forecast)[row][:, steps]
     discs = shapely.buffer(shapely.points(forecast.trajectory[row][:, steps]), width, quad_segs=4)
-    pairs = np.stack((discs[:, :-1], discs[:, 1:]), axis=2) if len(steps) > 1 else discs[..., None]
-    hulls = shapely.convex_hull(shapely.multipolygons(pairs))
-    return [shapely.get_coordinates(one.exterior) for one in shapely.union_all(hulls, axis=1)]
+    neighbours = discs[..., None]
+    if len(steps) > 1:
+        neighbours = np.stack((discs[:, :-1], discs[:, 1:]), axis=2)
+    hulls = shapely.convex_hull(shapely.multipolygons(neighbours))
+    bands = shapely.union_all(hulls, axis=1)
+    return [shapely.get_coordinates(band.exterior) for band in bands]

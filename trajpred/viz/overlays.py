@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,6 +23,8 @@ from trajpred.viz.view import View, add_lines, add_polygons, focal_position, per
 MIN_STRENGTH = 0.12
 #: Dash and gap of modes without the removed road users (points).
 WHAT_IF_DASHES = (0.0, (3.2, 1.5))
+#: Dash and gap of the outlines of removed road users (points).
+REMOVED_DASHES = (0.0, (2.2, 1.1))
 
 
 def draw_attention(axes: Axes, view: View, scenario: Scenario, attention: Attention) -> Line2D:
@@ -35,28 +36,63 @@ def draw_attention(axes: Axes, view: View, scenario: Scenario, attention: Attent
     """
     same = attention.scenario_id == scenario.scenario_id
     require(same, "attention", f"is not of scenario {scenario.scenario_id}")
-    share, A = attention.shares(scenario.focal_id).astype(np.float64), len(attention.track_id)
-    strength, tracks = share / max(float(share.max()), 1e-9), scenario.tracks
-    senders = np.array([tracks.index(name) for name in attention.track_id.tolist()], np.int64)
-    ends = tracks.position[senders, scenario.last_seen[senders]]
-    lines = [np.stack((focal_position(scenario), end)) for end in ends]
-    lines += [lane_line(scenario.map, row) for row in attention.lane.tolist()]
-    drawn = (strength >= MIN_STRENGTH) & [view.touches(line) for line in lines]
+    share = attention.shares(scenario.focal_id).astype(np.float64)
+    strength = share / max(float(share.max()), 1e-9)
+    A = len(attention.track_id)
+    senders = scenario.tracks.indices(attention.track_id)
+    lines = _attention_lines(scenario, attention, senders)
+    in_view = [view.touches(line) for line in lines]
+    drawn = (strength >= MIN_STRENGTH) & in_view
     rows = np.argsort(strength, kind="stable")  # the largest share on top
-    agents, lanes = rows[drawn[rows] & (rows < A)], rows[drawn[rows] & (rows >= A)]
-    for chosen, scale, layer, gid in (
-        (lanes, 1.0, Layer.HISTORY - 0.5, "attention-lanes"),
-        (agents, 0.45, Layer.HISTORY, "attention-lines"),
-    ):
-        widths, colors = scale * (0.8 + 4.2 * strength[chosen]), _colors(view, strength[chosen])
-        chosen_lines = [lines[row] for row in chosen.tolist()]
-        add_lines(axes, chosen_lines, layer, capstyle="butt", gid=gid, colors=colors, linewidths=widths)
+    agents = rows[drawn[rows] & (rows < A)]
+    lanes = rows[drawn[rows] & (rows >= A)]
+    add_lines(
+        axes,
+        [lines[row] for row in lanes.tolist()],
+        Layer.HISTORY - 0.5,
+        capstyle="butt",
+        gid="attention-lanes",
+        colors=_colors(view, strength[lanes]),
+        linewidths=0.8 + 4.2 * strength[lanes],
+    )
+    add_lines(
+        axes,
+        [lines[row] for row in agents.tolist()],
+        Layer.HISTORY,
+        capstyle="butt",
+        gid="attention-lines",
+        colors=_colors(view, strength[agents]),
+        linewidths=0.45 * (0.8 + 4.2 * strength[agents]),
+    )
     bodies, _ = agent_outlines(view, scenario, senders[agents])
-    look = {"edgecolors": _colors(view, strength[agents]), "linewidths": 0.8 + 1.8 * strength[agents]}
-    add_polygons(axes, bodies, Layer.AGENT + 0.5, facecolors="none", gid="attention-agents", **look)
+    add_polygons(
+        axes,
+        bodies,
+        Layer.AGENT + 0.5,
+        facecolors="none",
+        gid="attention-agents",
+        edgecolors=_colors(view, strength[agents]),
+        linewidths=0.8 + 1.8 * strength[agents],
+    )
     _draw_totals(axes, view, float(share[:A].sum()), float(share[A:].sum()))
-    color = view.theme.attention
-    return Line2D([], [], color=color, linewidth=3.5, alpha=0.7, solid_capstyle="butt", label="attention")
+    return Line2D(
+        [],
+        [],
+        color=view.theme.attention,
+        linewidth=3.5,
+        alpha=0.7,
+        solid_capstyle="butt",
+        label="attention",
+    )
+
+
+def _attention_lines(scenario: Scenario, attention: Attention, senders: np.ndarray) -> list[np.ndarray]:
+    """Return a line for each sender: from the focal agent to agents, and the middle lines of lanes."""
+    start = focal_position(scenario)
+    ends = scenario.tracks.position[senders, scenario.last_seen[senders]]
+    to_agents = [np.stack((start, end)) for end in ends]
+    lanes = [lane_line(scenario.map, row) for row in attention.lane.tolist()]
+    return to_agents + lanes
 
 
 def _colors(view: View, strength: np.ndarray) -> np.ndarray:
@@ -70,11 +106,18 @@ def _draw_totals(axes: Axes, view: View, agents: float, lanes: float) -> None:
     if not total:
         return
     axes.annotate(
-        f"attention: {percent(agents / total)} agents, {percent(lanes / total)} lanes", (1, 0), (-10, 10),
-        xycoords="axes fraction", textcoords="offset points", ha="right", fontsize=7.5,
-        color=view.theme.attention, zorder=Layer.LABEL, gid="attention-total",
+        f"attention: {percent(agents / total)} agents, {percent(lanes / total)} lanes",
+        xy=(1, 0),
+        xytext=(-10, 10),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right",
+        fontsize=7.5,
+        color=view.theme.attention,
+        zorder=Layer.LABEL,
+        gid="attention-total",
         path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -87,8 +130,10 @@ class WhatIf:
     @property
     def name(self) -> str:
         """Name for the legend, with long ids truncated and long lists abbreviated."""
-        short = [name if len(name) <= 10 else name[:8] for name in self.removed]
-        return "without " + (", ".join(short) if len(short) < 3 else f"{short[0]} and {len(short) - 1} more")
+        short = [_short_id(name) for name in self.removed]
+        if len(short) > 2:
+            return f"without {short[0]} and {len(short) - 1} more"
+        return f"without {', '.join(short)}"
 
     def describe(self, scenario: Scenario, original: Forecast) -> str:
         """Describe how far the focal agent's mean future differs from the ``original`` forecast."""
@@ -96,16 +141,24 @@ class WhatIf:
         return f"{self.name}: mean future {shift.mean():.2f} m away, {shift[-1]:.2f} m at the end"
 
 
-def mean_shift(one: Forecast, other: Forecast, track_id: str) -> np.ndarray:
+def _short_id(track_id: str) -> str:
+    return track_id if len(track_id) <= 10 else track_id[:8]
+
+
+def mean_shift(original: Forecast, changed: Forecast, track_id: str) -> np.ndarray:
     """Return the distance ``[F]`` (metres) between a track's mean futures in two forecasts.
 
     The mean weights modes by probability; individual modes have no counterpart in another forecast.
 
     Raises: DataError if a forecast does not contain the track.
     """
-    rows = [(forecast, _forecast_row(forecast, track_id)) for forecast in (one, other)]
-    means = [np.tensordot(f.probability[row], f.trajectory[row], axes=1) for f, row in rows]
-    return norm(means[1] - means[0])
+    return norm(_mean_future(changed, track_id) - _mean_future(original, track_id))
+
+
+def _mean_future(forecast: Forecast, track_id: str) -> np.ndarray:
+    """Return the mean ``[F, 2]`` of a track's modes, weighted by probability."""
+    row = _forecast_row(forecast, track_id)
+    return np.tensordot(forecast.probability[row], forecast.trajectory[row], axes=1)
 
 
 def _forecast_row(forecast: Forecast, track_id: str) -> int:
@@ -122,14 +175,37 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
     Raises: DataError if the forecast lacks the focal track; KeyError for an unknown removed track.
     """
     color = view.theme.what_if
-    lines = what_if.forecast.trajectory[_forecast_row(what_if.forecast, scenario.focal_id)]
+    row = _forecast_row(what_if.forecast, scenario.focal_id)
+    lines = what_if.forecast.trajectory[row]
     # Thinner than the original modes and with open ends, so that both stay visible where they agree.
-    look: dict[str, Any] = {"colors": color, "linewidths": 1.1, "linestyles": [WHAT_IF_DASHES]}
-    add_lines(axes, lines, Layer.TRUTH, gid="what-if-modes", **look)
-    ring: dict[str, Any] = {"facecolors": "none", "edgecolors": color, "linewidths": 1.3, "zorder": Layer.END}
-    axes.scatter(lines[:, -1, 0], lines[:, -1, 1], s=38, **ring)
-    rows = np.array([scenario.tracks.index(name) for name in what_if.removed], np.int64)
+    add_lines(
+        axes,
+        lines,
+        Layer.TRUTH,
+        colors=color,
+        linewidths=1.1,
+        linestyles=[WHAT_IF_DASHES],
+        gid="what-if-modes",
+    )
+    axes.scatter(
+        lines[:, -1, 0],
+        lines[:, -1, 1],
+        s=38,
+        facecolors="none",
+        edgecolors=color,
+        linewidths=1.3,
+        zorder=Layer.END,
+    )
+    rows = scenario.tracks.indices(what_if.removed)
     bodies, _ = agent_outlines(view, scenario, rows[scenario.last_seen[rows] >= 0])
-    look = {"facecolors": view.theme.ground, "edgecolors": color, "linestyles": [(0.0, (2.2, 1.1))]}
-    add_polygons(axes, bodies, Layer.FOCAL_AGENT, linewidths=1.3, gid="removed", **look)
+    add_polygons(
+        axes,
+        bodies,
+        Layer.FOCAL_AGENT,
+        facecolors=view.theme.ground,
+        edgecolors=color,
+        linestyles=[REMOVED_DASHES],
+        linewidths=1.3,
+        gid="removed",
+    )
     return Line2D([], [], color=color, linewidth=1.1, linestyle=WHAT_IF_DASHES, label=what_if.name)

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from trajpred.errors import require
 from trajpred.files import atomic_file
@@ -18,15 +19,22 @@ from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 from trajpred.tracks import TrackCategory
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
-from trajpred.viz.annotations import caption_line, draw_caption, draw_color_bar, draw_legend, draw_scale_bar
+from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.forecast_layer import draw_modes, draw_truth
+from trajpred.viz.legend import draw_color_bar, draw_legend, draw_scale_bar
 from trajpred.viz.map_layer import draw_map
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
 from trajpred.viz.view import MIN_RADIUS_M, View, fit, focal_position
 
-#: Inches; the scene is the square between the caption above and the legend below.
-WIDTH, HEIGHT, BORDER, BELOW = 7.2, 8.24, 0.15, 0.64
+#: Width of a picture (inches).
+WIDTH = 7.2
+#: Height of a picture (inches); the scene is the square between the caption above and the legend below.
+HEIGHT = 8.24
+#: Room left and right of the scene (inches).
+BORDER = 0.15
+#: Room below the scene (inches).
+BELOW = 0.64
 #: Room around a map that is drawn alone.
 MAP_MARGIN = 1.05
 #: Scenes with a shorter side than this (points) are drawn as panels: short caption, no legend.
@@ -72,23 +80,35 @@ def draw_scene(
         >>> scenario = Scenario.from_arrays(np.zeros((1, 30, 2)), num_observed=20)
         >>> save_scene(draw_scene(scenario, theme="dark"), "scene.png")  # doctest: +SKIP
     """
-    for name, given in (("world", world), ("what_if", what_if)):
-        require(given is None or forecast is not None, name, "needs a forecast")
+    has_forecast = forecast is not None
+    require(has_forecast or world is None, "world", "needs a forecast")
+    require(has_forecast or what_if is None, "what_if", "needs a forecast")
     require(what_if is None or attention is None, "attention", "cannot be combined with what_if")
     require(what_if is None or world is None, "world", "cannot be combined with what_if")
-    drawn = forecast if forecast is None or world is None else forecast.world(world)
-    forecasts = [one for one in (drawn, what_if.forecast if what_if else None) if one is not None]
+    drawn = forecast
+    if forecast is not None and world is not None:
+        drawn = forecast.world(world)
+    forecasts: list[Forecast] = []
+    if drawn is not None:
+        forecasts.append(drawn)
+    if what_if is not None:
+        forecasts.append(what_if.forecast)
     axes, view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme, axes=axes)
-    rows, futures = visible_agents(scenario, view), future_rows(scenario, tracks)
+    rows = visible_agents(scenario, view)
+    futures = future_rows(scenario, tracks)
     draw_map(axes, view, scenario.map)
     draw_histories(axes, view, scenario, rows)
     draw_agents(axes, view, scenario, rows)
     draw_truth(axes, view, scenario, futures)
     if drawn is not None:
-        # A world consists of all predicted agents, scored or not.
-        everyone = world is not None and tracks is None
-        draw_modes(axes, view, scenario, drawn, np.arange(len(scenario.tracks)) if everyone else futures)
-    overlay = [draw_what_if(axes, view, scenario, what_if)] if what_if is not None else []
+        predicted = futures
+        if world is not None and tracks is None:
+            # A world consists of all predicted agents, scored or not.
+            predicted = np.arange(len(scenario.tracks))
+        draw_modes(axes, view, scenario, drawn, predicted)
+    overlay: list[Line2D] = []
+    if what_if is not None:
+        overlay.append(draw_what_if(axes, view, scenario, what_if))
     if attention is not None:
         overlay.append(draw_attention(axes, view, scenario, attention))
     draw_scale_bar(axes, view)
@@ -142,12 +162,14 @@ def open_scene(
     axes: Axes | None = None,
 ) -> tuple[Axes, View]:
     """Prepare empty axes for a scene and return them with their view; arguments as for :func:`draw_scene`."""
-    same = all(one.scenario_id == scenario.scenario_id for one in forecasts)
-    require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
-    require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
-    fitted = fit(scenario, *forecasts)
-    centre, radius = fitted if radius_m is None else (focal_position(scenario), radius_m)
-    return _open_view(centre, radius, get_theme(theme), axes)
+    for forecast in forecasts:
+        same = forecast.scenario_id == scenario.scenario_id
+        require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
+    if radius_m is None:
+        centre, radius = fit(scenario, *forecasts)
+        return _open_view(centre, radius, get_theme(theme), axes)
+    require(radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
+    return _open_view(focal_position(scenario), radius_m, get_theme(theme), axes)
 
 
 def draw_lane_map(
@@ -170,9 +192,12 @@ def draw_lane_map(
     require(len(lane_map) > 0, "map", "has no lanes")
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
     low, high = lane_map.extent()
-    middle = (low + high) / 2 if center is None else np.array(center)
-    radius = radius_m or max(MIN_RADIUS_M, MAP_MARGIN * float((high - low).max()) / 2)
-    axes, view = _open_view(middle, radius, get_theme(theme))
+    middle = (low + high) / 2
+    if center is not None:
+        middle = np.array(center)
+    if radius_m is None:
+        radius_m = max(MIN_RADIUS_M, MAP_MARGIN * float((high - low).max()) / 2)
+    axes, view = _open_view(middle, radius_m, get_theme(theme))
     draw_map(axes, view, lane_map)
     draw_scale_bar(axes, view)
     caption_line(axes, view, 0, title, "title")
@@ -190,8 +215,12 @@ def _open_view(
     axes.apply_aspect()
     side = float(min(axes.bbox.width, axes.bbox.height)) * 72 / _figure_of(axes).dpi
     view = View(centre, radius, side / (2 * radius), theme)
-    (x, y), r = view.centre.tolist(), view.radius
-    axes.set(xlim=(x - r, x + r), ylim=(y - r, y + r), xticks=[], yticks=[], facecolor=theme.background)
+    x, y = view.centre.tolist()
+    axes.set_xlim(x - radius, x + radius)
+    axes.set_ylim(y - radius, y + radius)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_facecolor(theme.background)
     axes.set_aspect("equal")
     axes.set_autoscale_on(False)
     for spine in axes.spines.values():
@@ -218,4 +247,4 @@ def future_rows(scenario: Scenario, tracks: Sequence[str] | None = None) -> np.n
         scored = scenario.tracks.category >= TrackCategory.SCORED
         scored[scenario.focal] = True
         return np.flatnonzero(scored)
-    return np.array([scenario.tracks.index(name) for name in tracks], np.int64)
+    return scenario.tracks.indices(tracks)

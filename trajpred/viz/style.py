@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -94,7 +93,9 @@ class Theme:
     def mark_color(self, mark: int) -> str:
         """Return the colour of a lane mark, an index into ``MARK_TYPES``."""
         paint = paint_of(mark)
-        return self.paint[PAINT.index(paint)] if paint in PAINT else self.unpainted
+        if paint not in PAINT:
+            return self.unpainted
+        return self.paint[PAINT.index(paint)]
 
     def mode_colors(self, probability: np.ndarray, opacity: float = 1.0) -> np.ndarray:
         """Return RGBA ``[M, 4]`` for modes of ``probability`` ``[M]``; alpha is multiplied by ``opacity``."""
@@ -109,38 +110,60 @@ def _ramp(*colors: str) -> Colormap:
     return LinearSegmentedColormap.from_list("trajpred", rgba)
 
 
-#: For paper and for dark screens: the same hues, lighter. Roles use Okabe and Ito's palette, safe for
-#: colour-blind readers, with a darker green so that they also differ in lightness. Road paint is darkened on
-#: paper: white to grey, yellow to ochre.
-_COLORS: dict[str, tuple[Any, Any]] = {
-    "paper": ("#FFFFFF", "#0F1215"),
-    "background": ("#FBFBFA", "#14171B"),
-    "frame": ("#C9CDD3", "#39414B"),
-    "ink": ("#23272E", "#E8EBEF"),
-    "muted": ("#667080", "#9AA4B1"),
-    "halo": ("#FFFFFF", "#14171B"),
-    "nose": ("#FFFFFF", "#14171B"),
-    "ground": ("#E9EBEE", "#22272E"),
-    "ground_edge": ("#BFC5CD", "#454D58"),
-    "tints": (("#ECE4DA", "#E0E9E1", "#DCE2EA"), ("#332C25", "#253029", "#29313C")),
-    "centerline": ("#C6CCD5", "#3A424D"),
-    "centerline_bare": ("#A4ACB8", "#566070"),
-    "crossing": ("#D3D8DF", "#303741"),
-    "crossing_bar": ("#FFFFFF", "#4A535F"),
-    "paint": (("#9BA3AF", "#DDA51B", "#5B8DC9"), ("#7C8693", "#B98A1F", "#4F7FB3")),
-    "unpainted": ("#DADEE4", "#343B45"),
-    "role": (("#A9AFB8", "#0072B2", "#005C44", "#D55E00"), ("#78818D", "#2F8FD0", "#9DEBD4", "#F0823A")),
-    "role_edge": (("#7C838E", "#00436A", "#003427", "#7A3600"), ("#A3ABB6", "#A8D6F5", "#D5F7EE", "#FFD0AE")),
-    "what_if": ("#C2187A", "#FF7AC3"),
-    "attention": ("#C2187A", "#FF7AC3"),
-    # Likelier is darker on paper, brighter on screens. Hues and lightnesses were searched for the largest
-    # distances of probabilities from each other and from the roles, in all kinds of vision.
-    "probability": (
-        _ramp("#EDB1FD", "#D38DF5", "#B167EE", "#8544E7", "#5A37B8", "#342889", "#111756"),
-        _ramp("#3E417A", "#5554B0", "#7266E7", "#9C7EFD", "#C09DFE", "#DDBEFD", "#F2E2FE"),
-    ),
-}
-LIGHT, DARK = (Theme(**{name: pair[i] for name, pair in _COLORS.items()}) for i in (0, 1))
+# The themes have the same hues. Roles use Okabe and Ito's palette, safe for colour-blind readers, with a
+# darker green so that they also differ in lightness. Hues and lightnesses of probabilities were searched for
+# the largest distances from each other and from the roles, in all kinds of vision.
+
+#: For paper; road paint is darkened: white to grey, yellow to ochre.
+LIGHT = Theme(
+    paper="#FFFFFF",
+    background="#FBFBFA",
+    frame="#C9CDD3",
+    ink="#23272E",
+    muted="#667080",
+    halo="#FFFFFF",
+    nose="#FFFFFF",
+    ground="#E9EBEE",
+    ground_edge="#BFC5CD",
+    tints=("#ECE4DA", "#E0E9E1", "#DCE2EA"),
+    centerline="#C6CCD5",
+    centerline_bare="#A4ACB8",
+    crossing="#D3D8DF",
+    crossing_bar="#FFFFFF",
+    paint=("#9BA3AF", "#DDA51B", "#5B8DC9"),
+    unpainted="#DADEE4",
+    role=("#A9AFB8", "#0072B2", "#005C44", "#D55E00"),
+    role_edge=("#7C838E", "#00436A", "#003427", "#7A3600"),
+    what_if="#C2187A",
+    attention="#C2187A",
+    # Likelier is darker.
+    probability=_ramp("#EDB1FD", "#D38DF5", "#B167EE", "#8544E7", "#5A37B8", "#342889", "#111756"),
+)
+#: For dark screens; lighter.
+DARK = Theme(
+    paper="#0F1215",
+    background="#14171B",
+    frame="#39414B",
+    ink="#E8EBEF",
+    muted="#9AA4B1",
+    halo="#14171B",
+    nose="#14171B",
+    ground="#22272E",
+    ground_edge="#454D58",
+    tints=("#332C25", "#253029", "#29313C"),
+    centerline="#3A424D",
+    centerline_bare="#566070",
+    crossing="#303741",
+    crossing_bar="#4A535F",
+    paint=("#7C8693", "#B98A1F", "#4F7FB3"),
+    unpainted="#343B45",
+    role=("#78818D", "#2F8FD0", "#9DEBD4", "#F0823A"),
+    role_edge=("#A3ABB6", "#A8D6F5", "#D5F7EE", "#FFD0AE"),
+    what_if="#FF7AC3",
+    attention="#FF7AC3",
+    # Likelier is brighter.
+    probability=_ramp("#3E417A", "#5554B0", "#7266E7", "#9C7EFD", "#C09DFE", "#DDBEFD", "#F2E2FE"),
+)
 THEMES = {"light": LIGHT, "dark": DARK}
 
 

@@ -19,11 +19,18 @@ from trajpred.viz.style import LIGHT, Theme
 MIN_RADIUS_M = 28.0
 #: Room around histories and futures for end markers and labels.
 MARGIN = 1.15
-#: Candidate positions of a label: turns from the preferred direction (radians), gaps to the anchor (points).
+#: Candidate positions of a label: turns from the preferred direction (radians).
 TURNS = np.deg2rad([0, 25, -25, 50, -50, 75, -75, 105, -105, 140, -140, 180])
+#: Candidate positions of a label: gaps to the anchor (points).
 GAPS = np.array([5.0, 12.0, 20.0, 30.0, 42.0])
-#: Cost of covering a label or a point, per point of gap and per radian of turn.
-LABEL_COST, POINT_COST, GAP_COST, TURN_COST = 1000.0, 3.0, 0.5, 1.5
+#: Cost of covering a label.
+LABEL_COST = 1000.0
+#: Cost of covering a point.
+POINT_COST = 3.0
+#: Cost of a gap, per point.
+GAP_COST = 0.5
+#: Cost of a turn, per radian.
+TURN_COST = 1.5
 #: An anchor weighs as much as this many points: lines stay readable where a piece is covered, markers do not.
 ANCHOR_POINTS = 6
 
@@ -59,7 +66,8 @@ class View:
         """Return whether the bounding box of ``line`` ``[P, 2]`` meets the window; False below 2 points."""
         if len(line) < 2:
             return False
-        low, high = line.min(axis=0) - self.centre, line.max(axis=0) - self.centre
+        low = line.min(axis=0) - self.centre
+        high = line.max(axis=0) - self.centre
         return bool((low <= self.radius).all() and (high >= -self.radius).all())
 
     def visible(self, lines: Iterable[np.ndarray]) -> list[np.ndarray]:
@@ -75,12 +83,18 @@ def focal_position(scenario: Scenario) -> np.ndarray:
 
 def fit(scenario: Scenario, *forecasts: Forecast) -> tuple[np.ndarray, float]:
     """Return centre ``[2]`` and half the side of a square with the focal agent's history and all futures."""
-    tracks, row = scenario.tracks, scenario.focal
-    extent = [tracks.position[row][tracks.valid[row]]]
-    extent += [one.trajectory[one.track_id == scenario.focal_id].reshape(-1, 2) for one in forecasts]
-    points = np.concatenate(extent)
-    low, high = points.min(axis=0), points.max(axis=0)
-    return (low + high) / 2, max(MIN_RADIUS_M, MARGIN * float((high - low).max()) / 2 + 3.0)
+    tracks = scenario.tracks
+    row = scenario.focal
+    parts = [tracks.position[row][tracks.valid[row]]]
+    for forecast in forecasts:
+        modes = forecast.trajectory[forecast.track_id == scenario.focal_id]
+        parts.append(modes.reshape(-1, 2))
+    points = np.concatenate(parts)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
+    centre = (low + high) / 2
+    radius = MARGIN * float((high - low).max()) / 2 + 3.0
+    return centre, max(MIN_RADIUS_M, radius)
 
 
 def place_labels(
@@ -99,7 +113,9 @@ def place_labels(
     Returns:
         ``[M, 2]`` centres, NaN of omitted labels.
     """
-    gap, turn = (grid.ravel() for grid in np.meshgrid(GAPS, TURNS))
+    gap_grid, turn_grid = np.meshgrid(GAPS, TURNS)
+    gap = gap_grid.ravel()
+    turn = turn_grid.ravel()
     points = np.concatenate((np.repeat(anchors, ANCHOR_POINTS, axis=0), obstacles))
     centres = np.zeros((0, 2))
     for anchor, along, size in zip(anchors, directions, sizes, strict=True):
@@ -110,7 +126,9 @@ def place_labels(
         cost = GAP_COST * gap + TURN_COST * np.abs(turn)
         cost += POINT_COST * _count_within(candidates, points, size / 2 + 1.0)
         cost += LABEL_COST * _count_within(candidates, centres, (size + sizes[: len(centres)]) / 2 + 1.0)
-        best = candidates[cost.argmin()] if cost.min() < LABEL_COST else np.full(2, np.nan)
+        best = np.full(2, np.nan)
+        if cost.min() < LABEL_COST:
+            best = candidates[cost.argmin()]
         centres = np.concatenate((centres, best[None]))
     return centres
 
@@ -132,4 +150,6 @@ def add_polygons(axes: Axes, polygons: Iterable[np.ndarray], layer: float, **loo
 
 def percent(probability: float) -> str:
     """Format a probability as a short label; small positive values become "<1%", never "0%"."""
-    return "<1%" if 0 < probability < 0.005 else f"{probability:.0%}"
+    if 0 < probability < 0.005:
+        return "<1%"
+    return f"{probability:.0%}"

@@ -15,6 +15,7 @@ from matplotlib.colors import to_hex
 
 from trajpred.errors import require
 from trajpred.files import atomic_file
+from trajpred.forecast import Attention, Forecast
 from trajpred.metrics import columns
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.derived import StreamedPredictor
@@ -26,12 +27,25 @@ from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario
 from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import DRAWN_SIZES
-from trajpred.viz.page.scene_data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
+from trajpred.viz.page.forecast_data import ModelResult, evaluate_tracks
+from trajpred.viz.page.scene_data import FACTS, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 
 #: In loading order; together they are the page's only script.
-SCRIPTS: tuple[str, ...] = ("data.js", "view.js", "draw_map.js", "draw_agents.js", "draw_modes.js")
-SCRIPTS += ("draw_attention.js", "stream.js", "panel.js", "list.js", "share.js", "controls.js", "main.js")
+SCRIPTS: tuple[str, ...] = (
+    "data.js",
+    "view.js",
+    "draw_map.js",
+    "draw_agents.js",
+    "draw_modes.js",
+    "draw_attention.js",
+    "stream.js",
+    "panel.js",
+    "list.js",
+    "share.js",
+    "controls.js",
+    "main.js",
+)
 #: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
 RAMP_COLORS = 32
 
@@ -73,21 +87,21 @@ def write_page(
     require(bool(predictors) or not without, "without", "needs a model that predicts")
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    entries, scenes = [], []
+    entries: list[dict[str, Any]] = []
+    scenes: list[dict[str, Any]] = []
     with progress_bar(total=len(names), unit=" scenarios", desc=target.name, shown=progress) as bar:
         for entry, scene in _pack_all(scenarios, predictors, without, batch_size, on_error):
             entries.append(entry)
             scenes.append(scene)
             bar.update()
     require(bool(entries), "scenario", "none can be displayed")
-    attention = [model["attention"] for model in scenes[0]["models"]]
     index = {
         "scenes": entries,
         "models": [predictor.name for predictor in predictors],
         "metrics": list(columns("breakdown")),
         "facts": list(FACTS),
-        "heads": [one and [one["layers"], one["head_count"]] for one in attention],  # layers, heads of each
-        "streams": any(model["stream"] for scene in scenes for model in scene["models"]),
+        "heads": [_layers_and_heads(model["attention"]) for model in scenes[0]["models"]],
+        "streams": any(_is_streamed(scene) for scene in scenes),
         "removes": any(scene["removed"] for scene in scenes),
         "size_m": dict(zip(OBJECT_TYPES, DRAWN_SIZES.tolist(), strict=True)),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
@@ -95,6 +109,18 @@ def write_page(
     with atomic_file(target) as unfinished:
         unfinished.write_text(_html(index, scenes), encoding="utf-8")
     return target
+
+
+def _layers_and_heads(attention: dict[str, Any] | None) -> list[int] | None:
+    """Return the numbers of layers and heads of packed attention; None without any."""
+    if attention is None:
+        return None
+    return [attention["layers"], attention["head_count"]]
+
+
+def _is_streamed(scene: dict[str, Any]) -> bool:
+    """Return whether a packed scene has earlier forecasts of a model."""
+    return any(model["stream"] for model in scene["models"])
 
 
 def _pack_all(
@@ -124,32 +150,65 @@ def _pack_batch(
     scenarios: Sequence[Scenario], predictors: Sequence[Predictor], without: Sequence[str]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     removed = [road_users(scenario, without) for scenario in scenarios]
-    reduced = [remove_tracks(*each) for each in zip(scenarios, removed, strict=True)] if without else []
-    results: list[list[ModelResult]] = [[] for _ in scenarios]
-    for predictor in predictors:
-        none = [None] * len(scenarios)
-        alone = predictor.predictor if isinstance(predictor, StreamedPredictor) else predictor
-        attention = attention_of(alone, scenarios) if has_attention(alone) else none
-        second = alone(reduced) if reduced else none
-        each = zip(results, scenarios, predictor(scenarios), attention, second, strict=True)
-        for found, scene, forecast, weights, less in each:
-            found.append(ModelResult(forecast, *evaluate_tracks(scene, forecast), weights, less))
-    packed = zip(scenarios, results, removed, strict=True)
-    return [(list_entry(scene, found), pack_scene(scene, found, gone)) for scene, found, gone in packed]
+    reduced: list[Scenario] = []
+    if without:
+        for scenario, names in zip(scenarios, removed, strict=True):
+            reduced.append(remove_tracks(scenario, names))
+    results = [_results(predictor, scenarios, reduced) for predictor in predictors]
+    packed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for row, scenario in enumerate(scenarios):
+        by_model = [model_results[row] for model_results in results]
+        scene = pack_scene(scenario, by_model, removed[row])
+        packed.append((list_entry(scenario, by_model), scene))
+    return packed
+
+
+def _results(
+    predictor: Predictor, scenarios: Sequence[Scenario], reduced: Sequence[Scenario]
+) -> list[ModelResult]:
+    """Return the results of one model for each scenario.
+
+    Args:
+        reduced: the scenarios without the removed road users; empty if none are removed.
+    """
+    single = predictor
+    if isinstance(predictor, StreamedPredictor):
+        single = predictor.predictor
+    attention: Sequence[Attention | None] = [None] * len(scenarios)
+    if has_attention(single):
+        attention = attention_of(single, scenarios)
+    without: Sequence[Forecast | None] = [None] * len(scenarios)
+    if reduced:
+        without = single(reduced)
+    results: list[ModelResult] = []
+    for row, forecast in enumerate(predictor(scenarios)):
+        metrics, end_error = evaluate_tracks(scenarios[row], forecast)
+        result = ModelResult(
+            forecast=forecast,
+            metrics=metrics,
+            end_error=end_error,
+            attention=attention[row],
+            without=without[row],
+        )
+        results.append(result)
+    return results
 
 
 def _html(index: dict[str, Any], scenes: Sequence[dict[str, Any]]) -> str:
     """Return the template with style, data and script inlined."""
     blocks = [f'<script type="application/json" id="index">{to_json(index)}</script>']
-    for i, scene in enumerate(scenes):
-        packed = base64.b64encode(gzip.compress(to_json(scene).encode(), 9, mtime=0)).decode()
-        blocks.append(f'<script type="application/json" id="scene-{i}">"{packed}"</script>')
+    for number, scene in enumerate(scenes):
+        compressed = gzip.compress(to_json(scene).encode(), 9, mtime=0)
+        packed = base64.b64encode(compressed).decode()
+        blocks.append(f'<script type="application/json" id="scene-{number}">"{packed}"</script>')
     # The template is split, not searched again after insertion: data may contain its markers.
     head, rest = _static("page.html").split("/*CSS*/")
     body, rest = rest.split("<!--DATA-->")
     before, after = rest.split("/*JS*/")
-    script = "\n".join(map(_static, SCRIPTS))
-    return "".join((head, _static("page.css"), body, "\n".join(blocks), before, script, after))
+    style = _static("page.css")
+    data = "\n".join(blocks)
+    script = "\n".join(_static(name) for name in SCRIPTS)
+    return "".join((head, style, body, data, before, script, after))
 
 
 def to_json(content: Any) -> str:
@@ -164,12 +223,23 @@ def _static(name: str) -> str:
 
 def page_colors(theme: Theme) -> dict[str, Any]:
     """Return the colours that the page's script uses, those of the pictures."""
-    same = ("background", "ink", "muted", "halo", "ground", "ground_edge", "centerline", "centerline_bare")
+    ramp = theme.probability(np.linspace(0, 1, RAMP_COLORS))
     return {
-        **{name: getattr(theme, name) for name in (*same, "crossing", "crossing_bar", "nose", "attention")},
+        "background": theme.background,
+        "ink": theme.ink,
+        "muted": theme.muted,
+        "halo": theme.halo,
+        "ground": theme.ground,
+        "ground_edge": theme.ground_edge,
+        "centerline": theme.centerline,
+        "centerline_bare": theme.centerline_bare,
+        "crossing": theme.crossing,
+        "crossing_bar": theme.crossing_bar,
+        "nose": theme.nose,
+        "attention": theme.attention,
         "tint": list(theme.tints),
         "paint": [theme.unpainted, *theme.paint],
         "role": dict(zip(Role.__members__, theme.role, strict=True)),
         "role_edge": dict(zip(Role.__members__, theme.role_edge, strict=True)),
-        "ramp": [to_hex(color) for color in theme.probability(np.linspace(0, 1, RAMP_COLORS))],
+        "ramp": [to_hex(color) for color in ramp],
     }

@@ -21,9 +21,14 @@ from trajpred.tracks import EGO_ID, Tracks
 from trajpred.viz.scene import future_rows
 from trajpred.viz.viewer.messages import SceneMessages, predicted_objects
 
-#: Topics of the files; transforms are not on /tf, where they would contradict those of a vehicle.
+#: Topic of the predicted objects, Autoware's.
 OBJECTS = "/perception/object_recognition/objects"
-ROAD, SCENE, VIEW = "/trajpred/road", "/trajpred/scene", "/trajpred/view"
+#: Topic of the road.
+ROAD = "/trajpred/road"
+#: Topic of the road users and their futures.
+SCENE = "/trajpred/scene"
+#: Topic of the viewpoint; not /tf, where its transforms would contradict those of a vehicle.
+VIEW = "/trajpred/view"
 #: Share of the way to the mean of all objects that the viewpoint moves with each update.
 FOLLOW = 0.05
 
@@ -53,7 +58,8 @@ class DriveFile:
         min_probability: float = 0.0,
         frame: str = "map",
     ) -> None:
-        self._types, self.path = ros_types(), Path(path)
+        self._types = ros_types()
+        self.path = Path(path)
         from mcap.writer import Writer
 
         with naming(self.path):
@@ -61,7 +67,10 @@ class DriveFile:
         self._writer = Writer(self._stream)
         self._writer.start(profile="ros2", library="trajpred")
         self._channels: dict[str, int] = {}
-        self.map, self.step_s, self.min_probability, self.frame = lane_map, step_s, min_probability, frame
+        self.map = lane_map
+        self.step_s = step_s
+        self.min_probability = min_probability
+        self.frame = frame
         self._messages: SceneMessages | None = None
         self._view = np.zeros(2)
 
@@ -94,14 +103,20 @@ class DriveFile:
         """Write one moment, the last step of ``tracks``; ``look`` as for :meth:`SceneMessages.update`."""
         visible = tracks.valid[:, -1]
         pose = Pose(tracks.position[visible, -1], tracks.heading[visible, -1])
-        ego = pose[tracks.track_id[visible] == EGO_ID]
-        centre = pose.position.mean(axis=0) if visible.any() else self._view
+        centre = self._view
+        if visible.any():
+            centre = pose.position.mean(axis=0)
         if self._messages is None:
-            self._messages, self._view = SceneMessages(centre, self.frame), centre
+            self._messages = SceneMessages(centre, self.frame)
+            self._view = centre
             self.write(ROAD, self._messages.road(time_ns, self.map), time_ns)
-        followed = len(ego.heading) > 0
-        self._view = ego.position[0] if followed else self._view + FOLLOW * (centre - self._view)
-        heading = float(ego.heading[0]) if followed else 0.0
+        ego = pose[tracks.track_id[visible] == EGO_ID]
+        if len(ego.heading):
+            self._view = ego.position[0]
+            heading = float(ego.heading[0])
+        else:
+            self._view = self._view + FOLLOW * (centre - self._view)
+            heading = 0.0
         self.write(VIEW, self._messages.viewpoint(time_ns, self._view, heading), time_ns)
         look |= {"step_s": self.step_s, "min_probability": self.min_probability}
         self.write(SCENE, self._messages.update(time_ns, tracks, forecast, **look), time_ns)
@@ -113,13 +128,14 @@ def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -
 
     Raises: DataError if a package is missing, OSError.
     """
-    now, tracks = scenario.num_observed - 1, scenario.tracks
-    truth = {
-        str(tracks.track_id[row]): tracks.position[row, now:][tracks.valid[row, now:]]
-        for row in future_rows(scenario).tolist()
-    }
+    now = scenario.num_observed - 1
+    tracks = scenario.tracks
+    truth: dict[str, np.ndarray] = {}
+    for row in future_rows(scenario).tolist():
+        name = str(tracks.track_id[row])
+        truth[name] = tracks.position[row, now:][tracks.valid[row, now:]]
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with DriveFile(path, scenario.map, step_s=scenario.step_s) as file:
         for step, time_ns in enumerate(scenario.timestamps_ns.tolist()):
-            known = forecast if step >= now else None
-            file.add_scene(time_ns, tracks.window(0, step + 1), known, truth=truth)
+            drawn = forecast if step >= now else None
+            file.add_scene(time_ns, tracks.window(0, step + 1), drawn, truth=truth)

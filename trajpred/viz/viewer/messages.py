@@ -22,15 +22,27 @@ from trajpred.viz.style import DARK, Role
 
 #: Autoware's limit of poses in a path.
 MAX_POSES = 100
-#: Widths of lines in metres, and heights of boxes.
-ROAD_WIDTH, HISTORY_WIDTH, MODE_WIDTH, TRUTH_WIDTH, BOX_HEIGHT = 0.12, 0.2, 0.3, 0.15, 1.5
+#: Width of the lines of the road (metres).
+ROAD_WIDTH = 0.12
+#: Width of histories (metres).
+HISTORY_WIDTH = 0.2
+#: Width of modes (metres).
+MODE_WIDTH = 0.3
+#: Width of true futures (metres).
+TRUTH_WIDTH = 0.15
+#: Height of boxes (metres).
+BOX_HEIGHT = 1.5
 #: Seconds of history that follow each road user.
 HISTORY_S = 2.0
 #: Seconds between the points of a mode.
 POINT_S = 0.3
-#: Foxglove's ``LinePrimitive`` types, and its deletion of all earlier entities.
-STRIP, LINES, DELETE_ALL = 0, 2, 1
-#: Nothing known by id.
+#: Foxglove's ``LinePrimitive`` of connected points.
+STRIP = 0
+#: Foxglove's ``LinePrimitive`` of separate segments.
+LINES = 2
+#: Foxglove's deletion of all earlier entities.
+DELETE_ALL = 1
+#: No values of any id.
 EMPTY: Mapping[str, NDArray[np.float64]] = MappingProxyType({})
 
 
@@ -42,28 +54,38 @@ class SceneMessages:
     """
 
     def __init__(self, origin: NDArray[np.float64], frame: str = "map") -> None:
-        self.origin, self.frame, self._new = np.round(origin), frame, ros_messages()
+        self.origin = np.round(origin)
+        self.frame = frame
+        self._new = ros_messages()
 
     def road(self, time_ns: int, lanes: LaneMap) -> Any:
         """Build the road, once: boundaries in the colours of their paint, centrelines, crossings, areas."""
-        areas = [np.concatenate((area, area[:1])) for area in lanes.drivable_area]
+        groups: dict[str, list[NDArray[np.float64]]] = {}
         sides = [*lanes.left_boundary, *lanes.right_boundary]
-        colors = [DARK.mark_color(mark) for mark in (*lanes.left_mark.tolist(), *lanes.right_mark.tolist())]
-        groups: dict[str, list[NDArray[np.float64]]] = {color: [] for color in colors}
-        for line, color in zip(sides, colors, strict=True):
-            groups[color].append(line)
+        marks = [*lanes.left_mark.tolist(), *lanes.right_mark.tolist()]
+        for line, mark in zip(sides, marks, strict=True):
+            groups.setdefault(DARK.mark_color(mark), []).append(line)
         groups[DARK.centerline_bare] = list(lanes.centerline)
         groups[DARK.crossing_bar] = [*lanes.crossing_edge1, *lanes.crossing_edge2]
-        groups[DARK.ground_edge] = areas
-        lines = [self._line(_segments(group), ROAD_WIDTH, color, LINES) for color, group in groups.items()]
-        return self._update(time_ns, [self._entity(time_ns, "road", lines, [], {})])
+        groups[DARK.ground_edge] = [np.concatenate((area, area[:1])) for area in lanes.drivable_area]
+        lines: list[Any] = []
+        for color, group in groups.items():
+            lines.append(self._line(_segments(group), ROAD_WIDTH, color, LINES))
+        road = self._entity(time_ns, "road", lines, [], {})
+        return self._update(time_ns, [road])
 
     def update(
-        self, time_ns: int, tracks: Tracks, forecast: Forecast | None, *,
-        step_s: float, min_probability: float,
-        size: Mapping[str, NDArray[np.float64]] = EMPTY, truth: Mapping[str, NDArray[np.float64]] = EMPTY,
+        self,
+        time_ns: int,
+        tracks: Tracks,
+        forecast: Forecast | None,
+        *,
+        step_s: float,
+        min_probability: float,
+        size: Mapping[str, NDArray[np.float64]] = EMPTY,
+        truth: Mapping[str, NDArray[np.float64]] = EMPTY,
         fallback: Collection[str] = (),
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Build all road users of one moment, the last step of ``tracks``: an entity for each.
 
         Its first line is the history, then come its modes, the most probable first, then the truth.
@@ -75,57 +97,105 @@ class SceneMessages:
             truth: future positions ``[F, 2]`` by id, where known.
             fallback: ids of those that ``forecast`` has from a fallback.
         """
-        predicted = {} if forecast is None else {name: i for i, name in enumerate(forecast.track_id.tolist())}
-        entities, recent, every = [], round(HISTORY_S / step_s) + 1, max(1, round(POINT_S / step_s))
+        recent = round(HISTORY_S / step_s) + 1
+        stride = max(1, round(POINT_S / step_s))
+        predicted: dict[str, int] = {}
+        if forecast is not None:
+            predicted = {name: row for row, name in enumerate(forecast.track_id.tolist())}
+        entities: list[Any] = []
         for row in np.flatnonzero(tracks.valid[:, -1]).tolist():
-            name, kind = str(tracks.track_id[row]), int(tracks.object_type[row])
-            role = DARK.role[Role.EGO if name == EGO_ID else Role.OTHER]
+            name = str(tracks.track_id[row])
+            kind = int(tracks.object_type[row])
+            color = DARK.role[Role.EGO if name == EGO_ID else Role.OTHER]
             past = tracks.position[row, -recent:][tracks.valid[row, -recent:]]
-            lines, facts = [self._line(past, HISTORY_WIDTH, role)], {"type": OBJECT_TYPES[kind]}
+            lines = [self._line(past, HISTORY_WIDTH, color)]
+            facts = {"type": OBJECT_TYPES[kind]}
             if forecast is not None and name in predicted:
-                i = predicted[name]
-                modes = likely_modes(forecast.probability[i], min_probability)
-                path, probability = forecast.trajectory[i, modes], forecast.probability[i, modes]
+                agent = predicted[name]
+                modes = likely_modes(forecast.probability[agent], min_probability)
+                probability = forecast.probability[agent, modes]
+                paths = forecast.trajectory[agent, modes][:, stride - 1 :: stride]
+                lines += self._modes(paths, probability)
                 facts["predicted by"] = "fallback" if name in fallback else "model"
-                facts["probability"] = ", ".join(f"{p:.2f}" for p in probability)
-                look = zip(path[:, every - 1 :: every], DARK.mode_colors(probability), strict=True)
-                lines += [self._line(mode, MODE_WIDTH, color) for mode, color in look]
+                facts["probability"] = ", ".join(f"{share:.2f}" for share in probability)
             if name in truth:
                 lines.append(self._line(truth[name], TRUTH_WIDTH, DARK.ink))
             typical = np.array([*TYPICAL_SIZES[kind], BOX_HEIGHT])
-            given = size.get(name, typical)
-            length = self._new.Vector3(*np.where(given > 0, given, typical).tolist())
-            pose = self._pose(tracks.position[row, -1], float(tracks.heading[row, -1]))
-            box = self._new.CubePrimitive(pose, length, self._new.Color(*to_rgba(role)))
+            measured = size.get(name, typical)
+            box = self._box(
+                position=tracks.position[row, -1],
+                heading=float(tracks.heading[row, -1]),
+                size=np.where(measured > 0, measured, typical),
+                color=color,
+            )
             entities.append(self._entity(time_ns, name, lines, [box], facts))
         return self._update(time_ns, entities)
 
     def viewpoint(self, time_ns: int, position: NDArray[np.float64], heading: float = 0.0) -> Any:
         """Build the transform to ``base_link``, the frame that viewers follow by default."""
-        new, pose = self._new, self._pose(position, heading)
+        new = self._new
+        pose = self._pose(position, heading)
         transform = new.Transform(new.Vector3(*position.tolist(), 0.0), pose.orientation)
-        header = new.Header(new.Time(*divmod(time_ns, 10**9)), self.frame)
+        header = new.Header(self._time(time_ns), self.frame)
         return new.TFMessage([new.TransformStamped(header, "base_link", transform)])
+
+    def _time(self, time_ns: int) -> Any:
+        seconds, nanoseconds = divmod(time_ns, 10**9)
+        return self._new.Time(seconds, nanoseconds)
 
     def _update(self, time_ns: int, entities: list[Any]) -> Any:
         """Replace all earlier entities of the topic."""
-        deletion = self._new.SceneEntityDeletion(self._new.Time(*divmod(time_ns, 10**9)), DELETE_ALL, "")
+        deletion = self._new.SceneEntityDeletion(self._time(time_ns), DELETE_ALL, "")
         return self._new.SceneUpdate([deletion], entities)
 
     def _entity(
         self, time_ns: int, name: str, lines: list[Any], cubes: list[Any], facts: Mapping[str, str]
     ) -> Any:
-        metadata = [self._new.KeyValuePair(key, value) for key, value in facts.items()]
-        start = self._new.Time(*divmod(time_ns, 10**9)), self.frame, name, self._new.Duration(0, 0), False
-        arrows = spheres = cylinders = triangles = texts = models = list[Any]()
-        shapes = arrows, cubes, spheres, cylinders, lines, triangles, texts, models
-        return self._new.SceneEntity(*start, metadata, *shapes)
+        new = self._new
+        return new.SceneEntity(
+            timestamp=self._time(time_ns),
+            frame_id=self.frame,
+            id=name,
+            lifetime=new.Duration(0, 0),
+            frame_locked=False,
+            metadata=[new.KeyValuePair(key, value) for key, value in facts.items()],
+            arrows=[],
+            cubes=cubes,
+            spheres=[],
+            cylinders=[],
+            lines=lines,
+            triangles=[],
+            texts=[],
+            models=[],
+        )
+
+    def _modes(self, paths: NDArray[np.float64], probability: NDArray[np.float64]) -> list[Any]:
+        """Build a line for each mode ``[K, F, 2]``, coloured by its probability ``[K]``."""
+        colors = DARK.mode_colors(probability)
+        lines: list[Any] = []
+        for path, color in zip(paths, colors, strict=True):
+            lines.append(self._line(path, MODE_WIDTH, color))
+        return lines
+
+    def _box(
+        self, position: NDArray[np.float64], heading: float, size: NDArray[np.float64], color: str
+    ) -> Any:
+        pose = self._pose(position, heading)
+        extent = self._new.Vector3(*size.tolist())
+        return self._new.CubePrimitive(pose, extent, self._new.Color(*to_rgba(color)))
 
     def _line(self, line: NDArray[np.float64], width: float, color: Any, kind: int = STRIP) -> Any:
-        points = [self._new.Point(x, y, 0.0) for x, y in to_grid(line[:, :2] - self.origin).tolist()]
-        one, several, indices = self._new.Color(*to_rgba(color)), list[Any](), np.zeros(0, np.uint32)
-        pose = self._pose(self.origin)
-        return self._new.LinePrimitive(kind, pose, width, False, points, one, several, indices)
+        local = to_grid(line[:, :2] - self.origin).tolist()
+        return self._new.LinePrimitive(
+            type=kind,
+            pose=self._pose(self.origin),
+            thickness=width,
+            scale_invariant=False,
+            points=[self._new.Point(x, y, 0.0) for x, y in local],
+            color=self._new.Color(*to_rgba(color)),
+            colors=[],
+            indices=np.zeros(0, np.uint32),
+        )
 
     def _pose(self, position: NDArray[np.float64], heading: float = 0.0) -> Any:
         turn = self._new.Quaternion(0.0, 0.0, np.sin(heading / 2), np.cos(heading / 2))
@@ -134,8 +204,9 @@ class SceneMessages:
 
 def _segments(lines: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return the line segments of polylines, ``[2 S, 2]`` start and end by turns."""
-    pairs = [np.stack((line[:-1, :2], line[1:, :2]), axis=1) for line in lines if len(line)]
-    return np.concatenate([np.zeros((0, 2, 2)), *pairs]).reshape(-1, 2)
+    no_segments = np.zeros((0, 2, 2))
+    segments = [np.stack((line[:-1, :2], line[1:, :2]), axis=1) for line in lines if len(line)]
+    return np.concatenate([no_segments, *segments]).reshape(-1, 2)
 
 
 def predicted_objects(
@@ -152,37 +223,58 @@ def predicted_objects(
         step_s: seconds between the forecast's steps; every second one is written if :data:`MAX_POSES` demand
             it, and so on.
     """
-    new, predicted = ros_messages(), []
-    rows = forecast.rows(np.array(tracked.track_id, np.str_))
-    for one, row in zip(tracked.message.objects, rows.tolist(), strict=True):
-        pose, twist, acceleration = (
-            getattr(one.kinematics, f"{name}_with_covariance") for name in ("pose", "twist", "acceleration")
-        )
-        place, turn = pose.pose.position, pose.pose.orientation
-        if row < 0 or not np.isfinite([place.x, place.y, place.z, turn.x, turn.y, turn.z, turn.w]).all():
+    new = ros_messages()
+    predicted: list[Any] = []
+    rows = forecast.rows(np.array(tracked.track_id, np.str_)).tolist()
+    for tracked_object, row in zip(tracked.message.objects, rows, strict=True):
+        kinematics = tracked_object.kinematics
+        pose = kinematics.pose_with_covariance
+        if row < 0 or not _is_finite(pose.pose):
             continue
-        paths = _paths(pose.pose, forecast, row, step_s, min_probability)
-        motion = new.PredictedObjectKinematics(pose, twist, acceleration, paths)
-        same = one.object_id, one.existence_probability, one.classification
-        predicted.append(new.PredictedObject(*same, motion, one.shape))
+        motion = new.PredictedObjectKinematics(
+            initial_pose_with_covariance=pose,
+            initial_twist_with_covariance=kinematics.twist_with_covariance,
+            initial_acceleration_with_covariance=kinematics.acceleration_with_covariance,
+            predicted_paths=_paths(pose.pose, forecast, row, step_s, min_probability),
+        )
+        predicted.append(
+            new.PredictedObject(
+                object_id=tracked_object.object_id,
+                existence_probability=tracked_object.existence_probability,
+                classification=tracked_object.classification,
+                kinematics=motion,
+                shape=tracked_object.shape,
+            )
+        )
     return new.PredictedObjects(tracked.message.header, predicted)
+
+
+def _is_finite(pose: Any) -> bool:
+    position = pose.position
+    turn = pose.orientation
+    numbers = [position.x, position.y, position.z, turn.x, turn.y, turn.z, turn.w]
+    return bool(np.isfinite(numbers).all())
 
 
 def _paths(start: Any, forecast: Forecast, row: int, step_s: float, min_probability: float) -> list[Any]:
     """Return the paths of the forecast's ``row``, from the pose ``start``."""
-    new, every = ros_messages(), math.ceil(forecast.trajectory.shape[2] / (MAX_POSES - 1))
-    time_step = new.Duration(*divmod(round(every * step_s * 1e9), 10**9))
-    half = forecast.heading[row, :, every - 1 :: every, None] / 2
-    path = to_grid(forecast.trajectory[row, :, every - 1 :: every])
-    states = np.concatenate((path, to_grid(np.sin(half), 16), to_grid(np.cos(half), 16)), axis=-1)
-    z, paths = start.position.z, []
+    new = ros_messages()
+    stride = math.ceil(forecast.trajectory.shape[2] / (MAX_POSES - 1))
+    seconds, nanoseconds = divmod(round(stride * step_s * 1e9), 10**9)
+    time_step = new.Duration(seconds, nanoseconds)
+    position = to_grid(forecast.trajectory[row, :, stride - 1 :: stride])
+    half_angle = forecast.heading[row, :, stride - 1 :: stride, None] / 2
+    sine = to_grid(np.sin(half_angle), 16)
+    cosine = to_grid(np.cos(half_angle), 16)
+    states = np.concatenate((position, sine, cosine), axis=-1)
+    z = start.position.z
+    paths: list[Any] = []
     for mode in likely_modes(forecast.probability[row], min_probability):
-        poses = [
-            new.Pose(new.Point(x, y, z), new.Quaternion(0.0, 0.0, sin, cos))
-            for x, y, sin, cos in states[mode].tolist()
-        ]
+        poses = [start]
+        for x, y, sin, cos in states[mode].tolist():
+            poses.append(new.Pose(new.Point(x, y, z), new.Quaternion(0.0, 0.0, sin, cos)))
         confidence = float(forecast.probability[row, mode])
-        paths.append(new.PredictedPath([start, *poses], time_step, confidence))
+        paths.append(new.PredictedPath(poses, time_step, confidence))
     return paths
 
 

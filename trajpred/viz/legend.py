@@ -1,0 +1,209 @@
+"""Legend, colour bar and scale bar of a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.lines import Line2D
+from matplotlib.path import Path
+from matplotlib.patheffects import withStroke
+
+from trajpred.forecast import Forecast
+from trajpred.scenario import Scenario
+from trajpred.tracks import OBJECT_TYPES
+from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
+from trajpred.viz.forecast_layer import DASHES
+from trajpred.viz.style import PROBABILITY_NORM, PROBABILITY_TICKS, ROLE_NAMES, Layer, Role
+from trajpred.viz.view import View
+
+#: Font size of the legend (points).
+SMALL = 7.5
+#: Three rows of the longest names leave room for the colour bar beside them.
+LEGEND_ROWS = 3
+#: Left, bottom, width and height of the colour bar, as shares of the axes.
+COLOR_BAR = (0.73, -0.046, 0.25, 0.016)
+
+
+@dataclass(frozen=True)
+class OutlineEntry:
+    """The entry of an outline in the legend."""
+
+    label: str
+    outline: np.ndarray  # as agents are drawn
+    marker: np.ndarray  # as the legend shows it
+    size: float  # of the marker, points
+
+
+#: The outlines that the legend explains; vehicles are rectangles and need no entry.
+OUTLINE_ENTRIES = (
+    OutlineEntry("pedestrian", ELLIPSE, ELLIPSE, 5.5),
+    OutlineEntry("two-wheeler", LOZENGE, LOZENGE * np.array([2.2, 1.0]), 9.0),
+    OutlineEntry("unknown type", CHEVRON, CHEVRON, 8.0),
+    OutlineEntry("object", DIAMOND, DIAMOND, 5.5),
+)
+
+
+def draw_legend(
+    axes: Axes,
+    view: View,
+    scenario: Scenario,
+    rows: np.ndarray,
+    futures: np.ndarray,
+    forecast: Forecast | None,
+    overlay: Sequence[Line2D] = (),
+) -> None:
+    """Draw the legend below the scene, on the left: of agents ``rows``, true ``futures`` and ``overlay``."""
+    lines = _line_entries(view, scenario, np.intersect1d(rows, futures), forecast)
+    entries = [*_agent_entries(view, scenario, rows), *lines, *overlay]
+    legend = axes.legend(
+        handles=entries,
+        loc="upper left",
+        bbox_to_anchor=(0.0, -0.012),
+        ncols=math.ceil(len(entries) / LEGEND_ROWS),
+        fontsize=SMALL,
+        labelcolor=view.theme.ink,
+        frameon=False,
+        borderaxespad=0.0,
+        borderpad=0.0,
+        handlelength=1.9,
+        columnspacing=1.3,
+    )
+    legend.set_zorder(Layer.LABEL)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Line2D]:
+    """Return entries for the roles (colours) and object types (outlines) drawn."""
+    theme = view.theme
+    entries: list[Line2D] = []
+    present = set(roles(scenario)[rows].tolist())
+    for role in sorted(present, reverse=True):
+        entry = Line2D(
+            [],
+            [],
+            color=theme.role[role],
+            markeredgecolor=theme.role_edge[role],
+            linestyle="none",
+            marker="s",
+            markersize=6.5,
+            label=ROLE_NAMES[Role(role)],
+        )
+        entries.append(entry)
+    drawn: set[int] = set()
+    for code in scenario.tracks.object_type[rows].tolist():
+        outline = OUTLINES.get(OBJECT_TYPES[code], DIAMOND)
+        drawn.add(id(outline))
+    for outline_entry in OUTLINE_ENTRIES:
+        if id(outline_entry.outline) not in drawn:
+            continue
+        entry = Line2D(
+            [],
+            [],
+            color=theme.role_edge[Role.OTHER],
+            linestyle="none",
+            marker=Path(outline_entry.marker),
+            markersize=outline_entry.size,
+            label=outline_entry.label,
+        )
+        entries.append(entry)
+    return entries
+
+
+def _line_entries(
+    view: View, scenario: Scenario, futures: np.ndarray, forecast: Forecast | None
+) -> list[Line2D]:
+    """Return entries for histories, true futures and bands; the colour bar is that of predictions."""
+    focal = view.theme.role[Role.FOCAL]
+    entries = [Line2D([], [], color=focal, linewidth=2.4, alpha=0.6, label="history")]
+    has_truth = scenario.tracks.valid[futures, scenario.num_observed :].any(axis=1)
+    with_future = set(roles(scenario)[futures[has_truth]].tolist())
+    for role in sorted(with_future, reverse=True):
+        label = "true future"
+        width = 1.7
+        if role != Role.FOCAL:
+            label = f"true future, {Role(role).name.lower()}"
+            width = 1.2
+        color = view.theme.role[role]
+        entries.append(Line2D([], [], color=color, linewidth=width, linestyle=DASHES, label=label))
+    if forecast is not None and forecast.scale is not None and scenario.focal_id in forecast.track_id:
+        [color] = view.theme.mode_colors(np.array([0.3]))
+        entry = Line2D(
+            [],
+            [],
+            color=color,
+            linewidth=7.0,
+            alpha=0.3,
+            solid_capstyle="butt",
+            label="80% band",
+        )
+        entries.append(entry)
+    return entries
+
+
+def draw_color_bar(axes: Axes, view: View) -> None:
+    """Draw the colour bar of probabilities below the scene, on the right."""
+    bar = axes.inset_axes(COLOR_BAR)
+    bar.set_facecolor(view.theme.background)
+    mappable = ScalarMappable(PROBABILITY_NORM, view.theme.probability)
+    color_bar = axes.figure.colorbar(mappable, cax=bar, orientation="horizontal")
+    labels = [f"{tick:.0%}" for tick in PROBABILITY_TICKS]
+    color_bar.set_ticks(PROBABILITY_TICKS, labels=labels)
+    color_bar.ax.minorticks_off()
+    color_bar.ax.tick_params(labelsize=SMALL - 0.5, length=2, width=0.6, pad=1.5, colors=view.theme.muted)
+    color_bar.outline.set_visible(False)
+    color_bar.ax.annotate(
+        "predicted futures by probability",
+        xy=(0, 1),
+        xytext=(0, 3.5),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="left",
+        va="bottom",
+        fontsize=SMALL,
+        color=view.theme.ink,
+    )
+
+
+def draw_scale_bar(axes: Axes, view: View) -> None:
+    """Draw a bar of a round length at the lower left of the scene."""
+    metres = round_length(view.radius / 2.5)
+    left, y = view.centre - view.radius * np.array([0.94, 0.93])
+    halo = [withStroke(linewidth=3.2, foreground=view.theme.halo, alpha=0.9)]
+    axes.plot(
+        [left, left + metres],
+        [y, y],
+        color=view.theme.ink,
+        linewidth=1.6,
+        solid_capstyle="butt",
+        zorder=Layer.LABEL,
+        path_effects=halo,
+        gid="scale-bar",
+    )
+    axes.annotate(
+        f"{metres:g} m",
+        xy=(left + metres / 2, y),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        fontsize=SMALL,
+        color=view.theme.ink,
+        zorder=Layer.LABEL,
+        path_effects=halo,
+    )
+
+
+def round_length(metres: float) -> float:
+    """Return the largest of 1, 2 or 5 times a power of ten that is at most ``metres``."""
+    power: float = 10.0 ** math.floor(math.log10(metres))
+    if 5 * power <= metres:
+        return 5 * power
+    if 2 * power <= metres:
+        return 2 * power
+    return power
