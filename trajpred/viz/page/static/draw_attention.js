@@ -1,6 +1,6 @@
 // Attention of the selected track: lanes coloured, agents ringed and connected by lines.
 
-const SHARE = 0.001; // units of averaged shares and of those of a single head, see scene_data.py
+const SHARE = 0.001; // units of averaged shares and of those of a single head, see forecast_data.py
 const HEAD_SHARE = 0.004;
 const MIN_STRENGTH = 0.12; // smaller shares, relative to the largest, are omitted
 const MAX_SHARE_LABELS = 6;
