@@ -40,8 +40,11 @@ def doctor(*, store: Path | None = None) -> int:
         "space": lambda: space(store),
     }
     if not onboard:
-        checks |= {"data": lambda: data(store), "trained models": models}
-    levels = [finding.level for name, check in checks.items() for finding in report(name, check)]
+        checks["data"] = lambda: data(store)
+        checks["trained models"] = models
+    levels: list[str] = []
+    for name, check in checks.items():
+        levels += [finding.level for finding in report(name, check)]
     print(f"{levels.count('problem')} problems, {levels.count('note')} notes")
     return int("problem" in levels)
 
@@ -66,13 +69,17 @@ def requirements() -> dict[str, list[Requirement]]:
     """Read what the installed trajpred requires: always (key "") and for each extra."""
     from packaging.requirements import Requirement
 
-    names = "", *(metadata.metadata("trajpred").get_all("Provides-Extra") or ())
-    found: dict[str, list[Requirement]] = {name: [] for name in names}
-    for one in map(Requirement, metadata.requires("trajpred") or ()):
-        groups = [extra for extra in found if one.marker is None or one.marker.evaluate({"extra": extra})]
-        if one.name != "trajpred" and groups:
-            found[groups[0]].append(one)
-    return found
+    extras = metadata.metadata("trajpred").get_all("Provides-Extra") or []
+    groups: dict[str, list[Requirement]] = {name: [] for name in ["", *extras]}
+    for line in metadata.requires("trajpred") or ():
+        requirement = Requirement(line)
+        if requirement.name == "trajpred":  # an extra that consists of others
+            continue
+        for extra, members in groups.items():
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                members.append(requirement)
+                break
+    return groups
 
 
 def installed(name: str) -> str | None:
@@ -90,64 +97,81 @@ def is_onboard() -> bool:
 
 def versions() -> Iterator[Finding]:
     """Check Python, trajpred and its required packages: present, of a suitable version, importable."""
-    for name, command in (("trajpred", "pip install -e ."), ("packaging", "pip install packaging")):
+    commands = {"trajpred": "pip install -e .", "packaging": "pip install packaging"}
+    for name, command in commands.items():
         if installed(name) is None:
             yield Finding("problem", f"{name} is not installed", command)
             return
-    from packaging.specifiers import SpecifierSet
-
-    wanted, python = metadata.metadata("trajpred")["Requires-Python"], platform.python_version()
-    if SpecifierSet(wanted).contains(python, prereleases=True):
-        yield Finding("ok", f"python {python} ({wanted})")
-    else:
-        yield Finding("problem", f"python {python} ({wanted})", "install another")
+    yield _python()
     yield Finding("ok", f"trajpred {installed('trajpred')}")
     onboard = is_onboard()
     if onboard:
         yield Finding("note", "torch is not installed", "sufficient for the onboard runtime only")
-    for one in requirements()[""]:
-        if not onboard or installed(one.name) or one.name in ONBOARD:
-            yield examine(one)
+    for requirement in requirements()[""]:
+        name = requirement.name
+        if not onboard or installed(name) or name in ONBOARD:
+            yield examine(requirement)
 
 
-def examine(one: Requirement) -> Finding:
+def _python() -> Finding:
+    """Check the version of Python."""
+    from packaging.specifiers import SpecifierSet
+
+    version = platform.python_version()
+    wanted = metadata.metadata("trajpred")["Requires-Python"]
+    text = f"python {version} ({wanted})"
+    if SpecifierSet(wanted).contains(version, prereleases=True):
+        return Finding("ok", text)
+    return Finding("problem", text, "install another")
+
+
+def examine(requirement: Requirement) -> Finding:
     """Check the version of a requirement, and import it."""
-    version, wanted = installed(one.name), str(one.specifier)
-    install = f'pip install "{one.name}{wanted}"'
+    name = requirement.name
+    wanted = str(requirement.specifier)
+    version = installed(name)
+    install = f'pip install "{name}{wanted}"'
     if version is None:
-        return Finding("problem", f"{one.name} is not installed", install)
-    text = f"{one.name} {version} ({wanted})"
-    broken = [bound for bound in one.specifier if not bound.contains(version, prereleases=True)]
+        return Finding("problem", f"{name} is not installed", install)
+    text = f"{name} {version} ({wanted})"
+    broken = [bound for bound in requirement.specifier if not bound.contains(version, prereleases=True)]
     if any(bound.operator.startswith("<") for bound in broken):
         return Finding("note", text, f"newer than the tested versions; if something fails: {install}")
     if broken:
         return Finding("problem", text, f"too old: {install}")
     try:
-        importlib.import_module(module(one.name))
+        importlib.import_module(module(name))
     except Exception as error:  # extensions of another build raise more than ImportError
-        again = f"pip install --force-reinstall --no-deps {one.name}=={version}"
+        again = f"pip install --force-reinstall --no-deps {name}=={version}"
         return Finding("problem", f"{text} cannot be imported ({reason(error)})", again)
     return Finding("ok", text)
 
 
 def module(distribution: str) -> str:
     """Return the name that an installed distribution is imported by."""
-    own = distribution.replace("-", "_")
-    files = [path.parts for path in metadata.files(distribution) or ()]
-    packages = {parts[0] for parts in files if parts[1:] == ("__init__.py",) and parts[0][0] != "_"}
-    return own if own in packages or not packages else min(packages)
+    packages = set()
+    for path in metadata.files(distribution) or ():
+        folder = path.parts[0]
+        if path.parts[1:] == ("__init__.py",) and not folder.startswith("_"):
+            packages.add(folder)
+    usual = distribution.replace("-", "_")
+    if usual in packages or not packages:
+        return usual
+    return min(packages)
 
 
 def extras() -> Iterator[Finding]:
     """Check the optional packages."""
-    for name, wanted in requirements().items():
-        if name in ("", "dev"):
+    for extra, members in requirements().items():
+        if extra in ("", "dev"):
             continue
-        absent = ", ".join(one.name for one in wanted if installed(one.name) is None)
+        absent = [member.name for member in members if installed(member.name) is None]
         if absent:
-            yield Finding("note", f"{name}: no {absent}", f"if wanted: {install_command(name)}")
-        else:
-            yield from map(examine, wanted)
+            text = f"{extra}: no {', '.join(absent)}"
+            yield Finding("note", text, f"if wanted: {install_command(extra)}")
+            continue
+        for member in members:
+            yield examine(member)
 
 
 def data(store: Path | None = None) -> Iterator[Finding]:
@@ -156,7 +180,9 @@ def data(store: Path | None = None) -> Iterator[Finding]:
     from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
 
     if SAMPLE_RAW.is_dir():
-        yield Finding("ok", f"sample: {sum(map(len, discover(SAMPLE_RAW).values()))} scenarios")
+        splits = discover(SAMPLE_RAW)
+        count = sum(len(scenarios) for scenarios in splits.values())
+        yield Finding("ok", f"sample: {count} scenarios")
     else:
         yield Finding("note", "no sample", "it is only in the repository: give your own --store")
     if store is not None or SAMPLE_STORE.is_dir():
@@ -181,22 +207,35 @@ def check_store(store: Path) -> Iterator[Finding]:
 
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
+    """Check the shards of a split.
+
+    Raises:
+        DataError: one is damaged.
+    """
     from trajpred.store import ScenarioStore
     from trajpred.store.shards import is_intact, record_of, unsealed
 
-    rows, start, read = ScenarioStore(store, split), 0, 0
+    scenarios = ScenarioStore(store, split)
+    start = 0
+    read = 0
     for shard in facts["shards"]:
-        file, count = store / split / shard["file"], shard["scenarios"]
-        for row in {start, start + count - 1} if count else ():
-            rows[row]
-            read += 1
+        file = store / split / shard["file"]
+        count = shard["scenarios"]
+        if count > 0:
+            ends = {start, start + count - 1}
+            for row in ends:
+                scenarios[row]
+            read += len(ends)
         if not is_intact(file):
             raise DataError("is damaged (its checksum is wrong); prepare it again", file=file)
         unsealed(record_of(file).read_text())
         start += count
-    text = f"{split}: {len(rows)} scenarios in {len(facts['shards'])} shards, {read} of them read"
+    shards = len(facts["shards"])
+    text = f"{split}: {len(scenarios)} scenarios in {shards} shards, {read} of them read"
     skipped = len(facts["skipped"])
-    return Finding("note", text, f"{skipped} were skipped, see {store}") if skipped else Finding("ok", text)
+    if skipped:
+        return Finding("note", text, f"{skipped} were skipped, see {store}")
+    return Finding("ok", text)
 
 
 def models() -> Iterator[Finding]:

@@ -13,8 +13,12 @@ from typing import Literal
 
 from trajpred.environment import cores
 
-#: Free space and memory below which a run may fail, GB.
-LOW_DISK, LOW_SHARED, LOW_MEMORY = 2.0, 1.0, 4.0
+#: Free disk space below which a run may fail, GB.
+LOW_DISK = 2.0
+#: Free shared memory below which a run may fail, GB.
+LOW_SHARED = 1.0
+#: Memory below which a run may fail, GB.
+LOW_MEMORY = 4.0
 
 
 @dataclass(frozen=True)
@@ -26,24 +30,31 @@ class Finding:
     advice: str = ""  # what to do about it, or why it matters
 
     def __str__(self) -> str:
-        return f"  {self.level:8} {self.what}" + (f": {self.advice}" if self.advice else "")
+        text = f"  {self.level:8} {self.what}"
+        return f"{text}: {self.advice}" if self.advice else text
 
 
 def reason(error: Exception) -> str:
     """Return an exception in one line."""
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    name = type(error).__name__
+    lines = str(error).strip().splitlines()
+    return f"{name}: {lines[0]}" if lines else name
 
 
 def hardware(torch: bool = True) -> Iterator[Finding]:
     """Report processor and memory, and with ``torch`` what it computes on."""
-    processor, count = platform.processor() or platform.machine(), cores()
-    yield Finding("ok", f"{platform.system()} {platform.release()}, {processor}, {count} available cores")
+    processor = platform.processor() or platform.machine()
+    count = cores()
+    system = f"{platform.system()} {platform.release()}"
+    yield Finding("ok", f"{system}, {processor}, {count} available cores")
     memory = memory_gb()
     if memory is not None:
-        small = memory < LOW_MEMORY
-        advice = "train with --data.memory_gb, and prepare with few --workers" if small else ""
-        yield Finding("note" if small else "ok", f"memory {memory:.1f} GB", advice)
+        text = f"memory {memory:.1f} GB"
+        if memory < LOW_MEMORY:
+            advice = "train with --data.memory_gb, and prepare with few --workers"
+            yield Finding("note", text, advice)
+        else:
+            yield Finding("ok", text)
     if torch:
         yield from _accelerator(count)
 
@@ -51,11 +62,13 @@ def hardware(torch: bool = True) -> Iterator[Finding]:
 def memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
     """Return the memory of the machine or container, None where the system does not report it."""
     try:
-        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
     allowed = limit.read_text().strip() if limit.is_file() else ""
-    return min(found, int(allowed)) / 1e9 if allowed.isdigit() else found / 1e9
+    if allowed.isdigit():
+        return min(physical, int(allowed)) / 1e9
+    return physical / 1e9
 
 
 def _accelerator(count: int) -> Iterator[Finding]:
@@ -65,7 +78,8 @@ def _accelerator(count: int) -> Iterator[Finding]:
     yield Finding("ok", f"torch computes with {torch.get_num_threads()} threads on {count} cores")
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     if torch.cuda.is_available():
-        yield from (_gpu(index, build) for index in range(torch.cuda.device_count()))
+        for index in range(torch.cuda.device_count()):
+            yield _gpu(index, build)
     elif shutil.which("nvidia-smi"):
         advice = "install the torch build for its driver: pytorch.org/get-started/locally"
         yield Finding("problem", f"there is an NVIDIA driver, but torch ({build}) cannot use its GPU", advice)
@@ -76,10 +90,12 @@ def _accelerator(count: int) -> Iterator[Finding]:
 
 
 def _gpu(index: int, build: str) -> Finding:
+    """Report a GPU, and whether it computes."""
     import torch
 
-    one = torch.cuda.get_device_properties(index)
-    text = f"GPU {index}: {one.name}, {one.total_memory / 1e9:.0f} GB, sm_{one.major}{one.minor}, {build}"
+    device = torch.cuda.get_device_properties(index)
+    memory = f"{device.total_memory / 1e9:.0f} GB"
+    text = f"GPU {index}: {device.name}, {memory}, sm_{device.major}{device.minor}, {build}"
     try:
         torch.ones(8, device=f"cuda:{index}").sum().item()
     except RuntimeError as error:
@@ -89,14 +105,22 @@ def _gpu(index: int, build: str) -> Finding:
 
 def space(store: Path | None = None) -> Iterator[Finding]:
     """Report free disk space for runs, temporary files and the store, and free shared memory."""
-    places = {"here (runs/)": Path.cwd(), "temporary files": Path(tempfile.gettempdir())}
+    here = Path.cwd()
+    temporary = Path(tempfile.gettempdir())
+    yield _free("disk, here (runs/)", here, LOW_DISK, f"free some of {here}")
+    yield _free("disk, temporary files", temporary, LOW_DISK, f"free some of {temporary}")
     if store is not None and store.is_dir():
-        places["the store"] = store
-    checks = [(f"disk, {name}", place, LOW_DISK, f"free some of {place}") for name, place in places.items()]
-    if (shared := Path("/dev/shm")).is_dir():
+        yield _free("disk, the store", store, LOW_DISK, f"free some of {store}")
+    shared = Path("/dev/shm")
+    if shared.is_dir():
         advice = "worker processes pass batches there; use --data.workers 0, or docker run --shm-size 4g"
-        checks.append(("shared memory", shared, LOW_SHARED, advice))
-    for name, place, low, advice in checks:
-        free = shutil.disk_usage(place).free / 1e9
-        text = f"{name}: {free:.1f} GB free"
-        yield Finding("note", text, advice) if free < low else Finding("ok", text)
+        yield _free("shared memory", shared, LOW_SHARED, advice)
+
+
+def _free(name: str, place: Path, low_gb: float, advice: str) -> Finding:
+    """Report the free space of a file system, with advice if it is less than ``low_gb``."""
+    free_gb = shutil.disk_usage(place).free / 1e9
+    text = f"{name}: {free_gb:.1f} GB free"
+    if free_gb < low_gb:
+        return Finding("note", text, advice)
+    return Finding("ok", text)
