@@ -24,17 +24,20 @@ from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
 from trajpred.tracks import Tracks
 
-#: Scenarios of the sample: a native one, and the most crowded of those cut from sensor logs.
-NATIVE, CROWDED = "0a1e6f0a-1817-4a98-b02e-db8c9327d151", "24974b9d-e379-5c70-af2a-d86881ce0ded"
+#: A native scenario of the sample.
+NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
+#: The most crowded scenario of the sample, cut from a sensor log.
+CROWDED = "24974b9d-e379-5c70-af2a-d86881ce0ded"
 #: Agents of the crowded one after duplication.
 MANY = 103
 #: A vehicle's process: starts, then streams updates, without torch.
 _PROCESS = """
 import json, sys, time
-began, used = time.perf_counter(), time.process_time()
+wall_start = time.perf_counter()
+cpu_start = time.process_time()
 from trajpred.onboard.forecaster import OnboardForecaster
 forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
-start = [time.perf_counter() - began, time.process_time() - used]
+start = [time.perf_counter() - wall_start, time.process_time() - cpu_start]
 import pickle
 from itertools import islice
 from pathlib import Path
@@ -51,9 +54,12 @@ print(json.dumps([*start, resident_mb() or float("nan")]))
 
 def onboard_figures(bundle: Path, checkpoint: str, repeats: int, threads: int) -> dict[str, float]:
     """Measure a bundle beside its checkpoint: times in ms, sizes in MB, memory on Linux only."""
-    forecaster, predictor = OnboardForecaster(bundle, threads=threads), CheckpointPredictor(checkpoint)
-    predictor.device, predictor.model = torch.device("cpu"), predictor.model.cpu()
-    native, crowded = (read_scenario(SAMPLE_RAW / "val" / name) for name in (NATIVE, CROWDED))
+    forecaster = OnboardForecaster(bundle, threads=threads)
+    predictor = CheckpointPredictor(checkpoint)
+    predictor.device = torch.device("cpu")
+    predictor.model = predictor.model.cpu()
+    native = read_scenario(SAMPLE_RAW / "val" / NATIVE)
+    crowded = read_scenario(SAMPLE_RAW / "val" / CROWDED)
     figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}
     with use_threads(threads):
         for scenario in (native, crowded, with_duplicates(crowded, MANY)):
@@ -63,16 +69,21 @@ def onboard_figures(bundle: Path, checkpoint: str, repeats: int, threads: int) -
 
 def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
     """Duplicate the most distant tracks, 3 m beside them, up to ``agents`` recently observed tracks."""
-    tracks, now = scenario.tracks, scenario.num_observed - 1
+    tracks = scenario.tracks
+    now = scenario.num_observed - 1
     seen = np.flatnonzero(tracks.valid[:, now])
     already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
     far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
     more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
     duplicates: dict[str, Any] = {name: values[more] for name, values in vars(tracks).items()}
-    duplicates["track_id"] = np.array([f"{name}, duplicate" for name in duplicates["track_id"].tolist()])
-    duplicates["position"] = np.where(duplicates["valid"][..., None], duplicates["position"] + 3.0, 0.0)
-    whole = {name: np.concatenate((getattr(tracks, name), values)) for name, values in duplicates.items()}
-    return replace(scenario, tracks=Tracks(**whole))
+    names = duplicates["track_id"].tolist()
+    duplicates["track_id"] = np.array([f"{name}, duplicate" for name in names])
+    valid = duplicates["valid"][..., None]
+    duplicates["position"] = np.where(valid, duplicates["position"] + 3.0, 0.0)
+    columns = {}
+    for name, values in duplicates.items():
+        columns[name] = np.concatenate((getattr(tracks, name), values))
+    return replace(scenario, tracks=Tracks(**columns))
 
 
 def _beside_pytorch(
@@ -89,19 +100,27 @@ def _beside_pytorch(
         "onboard": lambda: stream.update(times[-1], now),
         "PyTorch": lambda: predictor([scenario]),
     }
-    spent = np.array([[time_ms(run) for run in runs.values()] for _ in range(repeats + 1)])
+    times_ms: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
+    for _ in range(repeats + 1):
+        for kind, run in runs.items():
+            times_ms[kind].append(time_ms(run))
     figures: dict[str, float] = {}
-    for kind, (cpu, wall) in zip(runs, spent[1:].transpose(1, 2, 0), strict=True):  # the first warms up
+    for kind, pairs in times_ms.items():
+        cpu, wall = np.array(pairs[1:]).T  # the first run warms up
         p50, p95 = np.percentile(wall, (50, 95)).tolist()
-        figures |= {f"{name}: {kind}, wall p50 ms": p50, f"{name}: {kind}, wall p95 ms": p95}
+        figures[f"{name}: {kind}, wall p50 ms"] = p50
+        figures[f"{name}: {kind}, wall p95 ms"] = p95
         figures[f"{name}: {kind}, CPU ms"] = float(np.median(cpu))
     return figures
 
 
 def _size_mb(bundle: Bundle) -> float:
     """Return the size without the fused graph, which repeats the others."""
-    sizes = [one["bytes"] for name, one in bundle.info["files"].items() if name != f"{FUSED}.onnx"]
-    return float(sum(sizes)) / 1e6
+    size = 0
+    for name, facts in bundle.info["files"].items():
+        if name != f"{FUSED}.onnx":
+            size += facts["bytes"]
+    return size / 1e6
 
 
 def _processes(bundle: Path, threads: int, scenarios: dict[str, Scenario]) -> dict[str, float]:
@@ -112,6 +131,7 @@ def _processes(bundle: Path, threads: int, scenarios: dict[str, Scenario]) -> di
             file = Path(folder) / name
             file.write_bytes(pickle.dumps(scenario))
             wall, cpu, memory = own_process(_PROCESS, bundle, threads, file)
-            figures |= {"start-up, wall s": wall, "start-up, CPU s": cpu}
+            figures["start-up, wall s"] = wall
+            figures["start-up, CPU s"] = cpu
             figures[f"memory after 100 updates, {name}, MB"] = memory
     return figures

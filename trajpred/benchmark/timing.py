@@ -29,25 +29,37 @@ def use_threads(count: int = 1) -> Iterator[None]:
 def own_process(script: str, *arguments: object) -> list[float]:
     """Run ``script`` in a new process and return the list of numbers that it prints last.
 
-    Raises: DataError with the last line of its error.
+    Raises:
+        DataError: the process failed; with the last line of its error.
     """
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+    command = [sys.executable, "-c", script]
+    command += [str(argument) for argument in arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise DataError(f"benchmark failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1] if lines else "no message"
+        raise DataError(f"benchmark failed: {reason}")
     numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
     return numbers
 
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Measure ``work``: median CPU and wall time in milliseconds."""
-    work()
-    cpu, wall = zip(*(time_ms(work) for _ in range(repeats)), strict=True)
-    return statistics.median(cpu), statistics.median(wall)
+    work()  # warms up
+    cpu_ms = []
+    wall_ms = []
+    for _ in range(repeats):
+        cpu, wall = time_ms(work)
+        cpu_ms.append(cpu)
+        wall_ms.append(wall)
+    return statistics.median(cpu_ms), statistics.median(wall_ms)
 
 
 def time_ms(work: Callable[[], object]) -> tuple[float, float]:
     """Measure ``work`` once: CPU and wall time in milliseconds."""
-    start, began = time.process_time(), time.perf_counter()
+    cpu_start = time.process_time()
+    wall_start = time.perf_counter()
     work()
-    return 1e3 * (time.process_time() - start), 1e3 * (time.perf_counter() - began)
+    cpu_s = time.process_time() - cpu_start
+    wall_s = time.perf_counter() - wall_start
+    return 1e3 * cpu_s, 1e3 * wall_s
