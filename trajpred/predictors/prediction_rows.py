@@ -115,11 +115,21 @@ def read_rows(path: Path) -> Rows:
         # Read as dictionary codes: a long id repeated in every row must not fill the memory.
         texts = [name for name in ("scenario_id", "track_id") if pa.types.is_string(schema.field(name).type)]
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
-            ids = [_read_ids(file, name) for name in ("scenario_id", "track_id")]
-            probability = _read_column(file, "probability", pa.float64()).to_numpy(zero_copy_only=False)
-            rows = Rows(*ids[0], *ids[1], probability, _read_lists(file, X), _read_lists(file, Y))
+            scenario, scenario_ids = _read_ids(file, "scenario_id")
+            track, track_ids = _read_ids(file, "track_id")
+            probability = _read_column(file, "probability", pa.float64())
+            rows = Rows(
+                scenario=scenario,
+                scenario_ids=scenario_ids,
+                track=track,
+                track_ids=track_ids,
+                probability=probability.to_numpy(zero_copy_only=False),
+                x=_read_lists(file, X),
+                y=_read_lists(file, Y),
+            )
         columns = (rows.scenario, rows.track, rows.probability, rows.x.start, rows.y.start)
-        require(len(set(map(len, columns))) == 1, "rows", "columns differ in length")
+        lengths = {len(column) for column in columns}
+        require(len(lengths) == 1, "rows", "columns differ in length")
         return rows
     except DataError as error:
         raise error.located(path) from None
