@@ -73,6 +73,23 @@ def test_split_without_futures_is_rejected(store_path: Path) -> None:
         evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
 
 
+class ContinuedStore(ScenarioStore):
+    """A split whose futures were all continued by a model."""
+
+    def __init__(self, store: ScenarioStore) -> None:
+        self.__dict__.update(store.__dict__)
+
+    def __getitem__(self, index: int) -> Scenario:
+        scenario = super().__getitem__(index)
+        return replace(scenario, continued=scenario.num_steps - scenario.num_observed)
+
+
+def test_futures_that_a_model_continued_are_not_scored(store: ScenarioStore) -> None:
+    message = "no scenario of split 'val' has a recorded future.*continued is never scored: evaluate a split"
+    with pytest.raises(DataError, match=message):
+        evaluate(Scattered(), ContinuedStore(store), progress=False)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_windows_of_several_lengths_are_rejected(
     batch_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

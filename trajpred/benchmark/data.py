@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,14 +35,14 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
 
     Args:
         raw: scenarios in Argoverse 2's layout, by default the sample.
-        repeats: number of measurements.
+        repeats: measurements of each figure.
     """
     raw = raw or SAMPLE_RAW
     folders: list[Path] = []
     for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
         folders += [scenario.path for scenario in scenarios]
     native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
-    groups = {}
+    groups: dict[str, list[Path]] = {}
     if native:
         groups["native"] = native
     if len(folders) > len(native):
@@ -50,13 +51,12 @@ def data_figures(raw: Path | None, repeats: int) -> dict[str, float]:
     for name, group in groups.items():
         measured = _reading(group, repeats) | _preparing(group, repeats) | _loading(group, repeats)
         for what, value in measured.items():
-            title = f"{name} {len(group)}: {what}"
-            figures[title] = value
+            figures[f"{name} {len(group)}: {what}"] = value
     return figures
 
 
 def _mean(work: Callable[[Path], object], folders: list[Path], repeats: int) -> float:
-    """Return the mean over folders of the median CPU time, in milliseconds."""
+    """Return the mean over ``folders`` of the median CPU time of ``work``, in ms."""
     times = []
     for folder in folders:
         cpu, _ = median_ms(partial(work, folder), repeats)
@@ -73,11 +73,14 @@ def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
         tracks = load_argoverse_scenario_parquet(next(folder.glob("*.parquet")))
         return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
 
+    def only_map(folder: Path) -> object:
+        return read_map(next(folder.glob("*.json")))
+
     ours = _mean(read_scenario, folders, repeats)
     theirs = _mean(av2, folders, repeats)
     return {
         "read tracks and map, ms": ours,
-        "of which map, ms": _mean(lambda folder: read_map(next(folder.glob("*.json"))), folders, repeats),
+        "of which map, ms": _mean(only_map, folders, repeats),
         "av2 reads tracks and map, ms": theirs,
         "av2 / trajpred": theirs / ours,
     }
@@ -85,31 +88,38 @@ def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
 
 def _preparing(folders: list[Path], repeats: int) -> dict[str, float]:
     """Measure raw files to a shard, filled with these scenarios again and again, and its size."""
-    rows = [encode_row(read_scenario(folder), heights=False) for folder in folders]
+
+    def encode(folder: Path) -> dict[str, Any]:
+        return encode_row(read_scenario(folder), heights=False)
+
+    rows = [encode(folder) for folder in folders]
     full = list(islice(cycle(rows), SHARD))
-    encode = _mean(lambda folder: encode_row(read_scenario(folder), heights=False), folders, repeats)
-    with tempfile.TemporaryDirectory() as folder:
-        shard = Path(folder) / "shard.arrow"
-        write = median_ms(partial(write_shard, shard, full), 3)[0] / SHARD
-        return {"prepare, ms": encode + write, "stored, bytes": shard.stat().st_size / SHARD}
+    encode_ms = _mean(encode, folders, repeats)
+    with tempfile.TemporaryDirectory() as temporary:
+        shard = Path(temporary) / "shard.arrow"
+        write_ms, _ = median_ms(partial(write_shard, shard, full), 3)
+        size = shard.stat().st_size
+    return {"prepare, ms": encode_ms + write_ms / SHARD, "stored, bytes": size / SHARD}
 
 
 def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[str, float]:
     """Measure store to batch (reading, features, edges) in one worker, beside a training step."""
-    with tempfile.TemporaryDirectory() as folder:
-        raw = Path(folder) / "raw" / "train"
+    with tempfile.TemporaryDirectory() as temporary:
+        raw = Path(temporary) / "raw" / "train"
         raw.mkdir(parents=True)
         for path in folders:
             (raw / path.name).symlink_to(path.resolve(), target_is_directory=True)
         rows = np.resize(np.arange(len(folders)), batch_size)
-        store = Path(folder) / "store"
+        store = Path(temporary) / "store"
         prepare("argoverse2", raw.parent, store, workers=1, progress=False)
         data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
-        load = median_ms(partial(data.__getitem__, rows), repeats)[0] / batch_size
+        load_ms, _ = median_ms(partial(data.__getitem__, rows), repeats)
+        load_ms /= batch_size
         half = batch_size // 2
-        step = training_step(make_model(None), data[rows[:half]], min(repeats, 3))[0] / half
+        step_ms, _ = training_step(make_model(None), data[rows[:half]], min(repeats, 3))
+        step_ms /= half
     return {
-        "store to batch, ms": load,
-        "training step per scenario, ms": step,
-        "training step / store to batch": step / load,
+        "store to batch, ms": load_ms,
+        "training step per scenario, ms": step_ms,
+        "training step / store to batch": step_ms / load_ms,
     }

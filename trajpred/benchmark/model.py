@@ -54,43 +54,43 @@ def model_figures(folder: Path | None, config: Path | None, repeats: int, thread
     Args:
         folder: the scenario, by default one of the sample.
         config: YAML file of the model, by default the default model.
-        repeats: number of measurements.
-        threads: number of threads to compute with.
+        repeats: measurements of each figure.
+        threads: of torch.
     """
     scenario = read_scenario(folder or SCENARIO)
     model = make_model(config)
     graph = build_batch([scenario], model.scene)
     with use_threads(threads):
-        cpu, _ = median_ms(lambda: build_batch([scenario], model.scene), repeats)
-        figures: dict[str, float] = {
-            "parameters (M)": sum(p.numel() for p in model.parameters()) / 1e6,
-            "agents": graph["agent"].num_nodes,
-            "lanes": graph["lane"].num_nodes,
-            "scenario to graph, CPU ms": cpu,
-        }
+        figures: dict[str, float] = {}
+        figures["parameters (M)"] = sum(weights.numel() for weights in model.parameters()) / 1e6
+        figures["agents"] = graph["agent"].num_nodes
+        figures["lanes"] = graph["lane"].num_nodes
+        cpu, _ = median_ms(partial(build_batch, [scenario], model.scene), repeats)
+        figures["scenario to graph, CPU ms"] = cpu
         figures |= _stages(model, scenario, repeats)
         figures |= _times(model, scenario, repeats)
-        return figures
+    return figures
 
 
 @torch.no_grad()
 def _stages(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, float]:
     """Measure the stages of one forecast in CPU ms; count a forward's calls of operators, nested ones too."""
-    encoder = model.eval().forecaster.encoder
+    model.eval()
+    encoder = model.forecaster.encoder
     batch = build_batch([scenario], model.scene)
-    work: dict[str, Callable[[], object]] = {
+    stages: dict[str, Callable[[], object]] = {
         "features": partial(scene_features, ScenarioBatch.of([scenario]), model.scene.features),
         "encoding": partial(encoder.encode, batch),
         "decoding": partial(model.forecaster.decoder, encoder.encode(batch), batch),
     }
     figures: dict[str, float] = {}
-    for name, stage in work.items():
+    for name, stage in stages.items():
         cpu, _ = median_ms(stage, repeats)
         figures[f"one scene, {name}, CPU ms"] = cpu
     with torch.profiler.profile() as calls:
         model.forecaster(batch)
-    count = sum(event.count for event in calls.key_averages() if event.key.startswith("aten::"))
-    figures["one scene, calls of operators"] = count
+    operators = [event for event in calls.key_averages() if event.key.startswith("aten::")]
+    figures["one scene, calls of operators"] = sum(event.count for event in operators)
     return figures
 
 
@@ -107,10 +107,10 @@ def _times(model: LitForecaster, scenario: Scenario, repeats: int) -> dict[str, 
         figures[f"{name}, wall ms"] = wall
         figures[f"{name}, scenes/s of CPU time"] = 1e3 * size / cpu
         figures[f"{name}, scenes/s"] = 1e3 * size / wall
-    cpu, wall = training_step(model, build_batch([scenario] * STEP, model.scene), repeats)
-    name = f"training step, batch {STEP}"
-    figures[f"{name}, CPU ms"] = cpu
-    figures[f"{name}, wall ms"] = wall
+    batch = build_batch([scenario] * STEP, model.scene)
+    cpu, wall = training_step(model, batch, repeats)
+    figures[f"training step, batch {STEP}, CPU ms"] = cpu
+    figures[f"training step, batch {STEP}, wall ms"] = wall
     return figures
 
 
@@ -133,19 +133,20 @@ def core_figures(repeats: int) -> dict[str, float]:
     relative-pose features per edge (PyG projects them to keys and values, trajpred to a bias); plain dense
     attention has no positions and is the lower bound. One thread, CPU ms, forward and forward with backward.
     """
-    results: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for size in (1, 32):
         for name, (module, inputs) in _core_cases(size).items():
             with torch.no_grad():  # poses keep what they compute, for the backward pass too
                 cpu, _ = median_ms(partial(module, *inputs), repeats)
-            results[f"batch {size}, {name}, forward"] = cpu
+            figures[f"batch {size}, {name}, forward"] = cpu
             cpu, _ = median_ms(partial(_forward_and_backward, module, inputs), repeats)
-            results[f"batch {size}, {name}, forward + backward"] = cpu
-    return results
+            figures[f"batch {size}, {name}, forward + backward"] = cpu
+    return figures
 
 
 def _forward_and_backward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    torch.autograd.grad(module(*inputs).square().sum(), list(module.parameters()))
+    output = module(*inputs)
+    torch.autograd.grad(output.square().sum(), list(module.parameters()))
 
 
 class _WithBias(nn.Module):
@@ -158,32 +159,35 @@ class _WithBias(nn.Module):
         self.dense = dense
 
     def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
-        edges = EdgeRelation(index, self.bias(features.T).T, len(x), len(x), (poses, poses))
+        bias = self.bias(features.T).T
+        edges = EdgeRelation(index, bias, len(x), len(x), (poses, poses))
         relation = edges if self.dense is None else DenseRelation.of(edges, *self.dense)
         return self.attention(x, x, relation)
 
 
 def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
-    """Build each layer with random inputs for ``scenes`` graphs."""
+    """Build the layers to compare, by name, with the inputs of each for ``scenes`` scenes."""
     torch.manual_seed(0)
     dim = 128
     heads = 8
     nodes = 130
-    neighbors = 32  # of each node
+    neighbours = 32
     count = scenes * nodes
     poses = Pose(60 * torch.rand(count, 2), 6 * torch.rand(count))
-    place = poses.position.unflatten(0, (scenes, nodes))
-    near = torch.cdist(place, place).topk(neighbors, largest=False).indices
-    sender = (near + nodes * torch.arange(scenes)[:, None, None]).flatten()
-    receiver = torch.arange(count).repeat_interleave(neighbors)
-    features = edge_features(poses[sender].rows, poses[receiver].rows, torch.zeros_like(sender), 1).T
+    position = poses.position.unflatten(0, (scenes, nodes))
+    nearest = torch.cdist(position, position).topk(neighbours, largest=False).indices
+    first_node = nodes * torch.arange(scenes)[:, None, None]
+    sender = (nearest + first_node).flatten()
+    receiver = torch.arange(count).repeat_interleave(neighbours)
     index = torch.stack((sender, receiver))
+    no_type = torch.zeros_like(sender)
+    features = edge_features(poses[sender].rows, poses[receiver].rows, no_type, 1).T
+    channels = features.shape[1]
     x = torch.randn(count, dim)
     padding = Padding.of_counts([nodes] * scenes)
-    channels = features.shape[1]
     pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
-    edges = _WithBias(dim, heads, channels, dense=None)
-    dense = _WithBias(dim, heads, channels, dense=(padding, padding))
+    edges = _WithBias(dim, heads, channels, None)
+    dense = _WithBias(dim, heads, channels, (padding, padding))
     plain = PaddedAttention(dim, num_attention_heads=heads)
     return {
         "trajpred edges": (edges, (x, index, features, poses)),

@@ -19,23 +19,25 @@ from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import StreamingForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario, Tracks
+from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
+from trajpred.tracks import Tracks
 
 #: A native scenario of the sample.
 NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
-#: The most crowded scenario of the sample that was cut from a sensor log.
+#: The most crowded scenario of the sample, cut from a sensor log.
 CROWDED = "24974b9d-e379-5c70-af2a-d86881ce0ded"
 #: Agents of the crowded one after duplication.
 MANY = 103
 #: A vehicle's process: starts, then streams updates, without torch.
 _PROCESS = """
 import json, sys, time
-began, used = time.perf_counter(), time.process_time()
+wall_start = time.perf_counter()
+cpu_start = time.process_time()
 from trajpred.onboard.forecaster import OnboardForecaster
 forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
-start = [time.perf_counter() - began, time.process_time() - used]
+start = [time.perf_counter() - wall_start, time.process_time() - cpu_start]
 import pickle
 from itertools import islice
 from pathlib import Path
@@ -69,19 +71,18 @@ def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
     """Duplicate the most distant tracks, 3 m beside them, up to ``agents`` recently observed tracks."""
     tracks = scenario.tracks
     now = scenario.num_observed - 1
-    visible = np.flatnonzero(tracks.valid[:, now])
-    recent = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
-    distance = norm(tracks.position[visible, now] - tracks.position[scenario.focal, now])
-    farthest_first = visible[np.argsort(-distance, kind="stable")]
-    rows = farthest_first[: max(0, agents - recent)]
-    columns: dict[str, Any] = {}
-    for name, values in vars(tracks).items():
-        duplicates = values[rows]
-        if name == "track_id":
-            duplicates = np.array([f"{track}, duplicate" for track in duplicates.tolist()])
-        elif name == "position":
-            duplicates = np.where(tracks.valid[rows][..., None], duplicates + 3.0, 0.0)
-        columns[name] = np.concatenate((values, duplicates))
+    seen = np.flatnonzero(tracks.valid[:, now])
+    already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
+    far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
+    more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
+    duplicates: dict[str, Any] = {name: values[more] for name, values in vars(tracks).items()}
+    names = duplicates["track_id"].tolist()
+    duplicates["track_id"] = np.array([f"{name}, duplicate" for name in names])
+    valid = duplicates["valid"][..., None]
+    duplicates["position"] = np.where(valid, duplicates["position"] + 3.0, 0.0)
+    columns = {}
+    for name, values in duplicates.items():
+        columns[name] = np.concatenate((getattr(tracks, name), values))
     return replace(scenario, tracks=Tracks(**columns))
 
 
@@ -94,24 +95,22 @@ def _beside_pytorch(
     for step, seconds in enumerate(times):
         stream.update(seconds, detections(scenario, step), targets=[])
     now = detections(scenario, len(times) - 1)
-    forecast = stream.update(times[-1], now)
+    name = f"{scenario.scenario_id[:8]}, {len(stream.update(times[-1], now).track_id)} agents"
     runs: dict[str, Callable[[], object]] = {
         "onboard": lambda: stream.update(times[-1], now),
         "PyTorch": lambda: predictor([scenario]),
     }
-    for run in runs.values():
-        run()  # warms up
     times_ms: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
-    for _ in range(repeats):
+    for _ in range(repeats + 1):
         for kind, run in runs.items():
             times_ms[kind].append(time_ms(run))
     figures: dict[str, float] = {}
-    for kind, measured in times_ms.items():
-        cpu, wall = np.array(measured).T
-        name = f"{scenario.scenario_id[:8]}, {len(forecast.track_id)} agents: {kind}"
-        figures[f"{name}, wall p50 ms"] = float(np.percentile(wall, 50))
-        figures[f"{name}, wall p95 ms"] = float(np.percentile(wall, 95))
-        figures[f"{name}, CPU ms"] = float(np.median(cpu))
+    for kind, pairs in times_ms.items():
+        cpu, wall = np.array(pairs[1:]).T  # the first run warms up
+        p50, p95 = np.percentile(wall, (50, 95)).tolist()
+        figures[f"{name}: {kind}, wall p50 ms"] = p50
+        figures[f"{name}: {kind}, wall p95 ms"] = p95
+        figures[f"{name}: {kind}, CPU ms"] = float(np.median(cpu))
     return figures
 
 
@@ -121,7 +120,7 @@ def _size_mb(bundle: Bundle) -> float:
     for name, facts in bundle.info["files"].items():
         if name != f"{FUSED}.onnx":
             size += facts["bytes"]
-    return float(size) / 1e6
+    return size / 1e6
 
 
 def _processes(bundle: Path, threads: int, scenarios: dict[str, Scenario]) -> dict[str, float]:

@@ -30,28 +30,29 @@ def own_process(script: str, *arguments: object) -> list[float]:
     """Run ``script`` in a new process and return the list of numbers that it prints last.
 
     Raises:
-        DataError: the process fails; the message is the last line of its error.
+        DataError: the process failed; with the last line of its error.
     """
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+    command = [sys.executable, "-c", script]
+    command += [str(argument) for argument in arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        message = lines[-1] if lines else "no message"
-        raise DataError(f"benchmark failed: {message}")
+        reason = lines[-1] if lines else "no message"
+        raise DataError(f"benchmark failed: {reason}")
     numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
     return numbers
 
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Measure ``work``: median CPU and wall time in milliseconds."""
-    work()
-    cpu: list[float] = []
-    wall: list[float] = []
+    work()  # warms up
+    cpu_ms = []
+    wall_ms = []
     for _ in range(repeats):
-        cpu_ms, wall_ms = time_ms(work)
-        cpu.append(cpu_ms)
-        wall.append(wall_ms)
-    return statistics.median(cpu), statistics.median(wall)
+        cpu, wall = time_ms(work)
+        cpu_ms.append(cpu)
+        wall_ms.append(wall)
+    return statistics.median(cpu_ms), statistics.median(wall_ms)
 
 
 def time_ms(work: Callable[[], object]) -> tuple[float, float]:

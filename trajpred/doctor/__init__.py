@@ -40,7 +40,8 @@ def doctor(*, store: Path | None = None) -> int:
         "space": lambda: space(store),
     }
     if not onboard:
-        checks |= {"data": lambda: data(store), "trained models": models}
+        checks["data"] = lambda: data(store)
+        checks["trained models"] = models
     levels: list[str] = []
     for name, check in checks.items():
         levels += [finding.level for finding in report(name, check)]
@@ -68,18 +69,17 @@ def requirements() -> dict[str, list[Requirement]]:
     """Read what the installed trajpred requires: always (key "") and for each extra."""
     from packaging.requirements import Requirement
 
-    required: dict[str, list[Requirement]] = {"": []}
-    for extra in metadata.metadata("trajpred").get_all("Provides-Extra") or ():
-        required[extra] = []
-    for text in metadata.requires("trajpred") or ():
-        requirement = Requirement(text)
-        if requirement.name == "trajpred":
+    extras = metadata.metadata("trajpred").get_all("Provides-Extra") or []
+    groups: dict[str, list[Requirement]] = {name: [] for name in ["", *extras]}
+    for line in metadata.requires("trajpred") or ():
+        requirement = Requirement(line)
+        if requirement.name == "trajpred":  # an extra that consists of others
             continue
-        for extra, group in required.items():
+        for extra, members in groups.items():
             if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                group.append(requirement)
+                members.append(requirement)
                 break
-    return required
+    return groups
 
 
 def installed(name: str) -> str | None:
@@ -97,32 +97,39 @@ def is_onboard() -> bool:
 
 def versions() -> Iterator[Finding]:
     """Check Python, trajpred and its required packages: present, of a suitable version, importable."""
-    for name, command in (("trajpred", "pip install -e ."), ("packaging", "pip install packaging")):
+    commands = {"trajpred": "pip install -e .", "packaging": "pip install packaging"}
+    for name, command in commands.items():
         if installed(name) is None:
             yield Finding("problem", f"{name} is not installed", command)
             return
-    from packaging.specifiers import SpecifierSet
-
-    wanted = metadata.metadata("trajpred")["Requires-Python"]
-    python = platform.python_version()
-    if SpecifierSet(wanted).contains(python, prereleases=True):
-        yield Finding("ok", f"python {python} ({wanted})")
-    else:
-        yield Finding("problem", f"python {python} ({wanted})", "install another")
+    yield _python()
     yield Finding("ok", f"trajpred {installed('trajpred')}")
     onboard = is_onboard()
     if onboard:
         yield Finding("note", "torch is not installed", "sufficient for the onboard runtime only")
     for requirement in requirements()[""]:
-        if not onboard or installed(requirement.name) or requirement.name in ONBOARD:
+        name = requirement.name
+        if not onboard or installed(name) or name in ONBOARD:
             yield examine(requirement)
+
+
+def _python() -> Finding:
+    """Check the version of Python."""
+    from packaging.specifiers import SpecifierSet
+
+    version = platform.python_version()
+    wanted = metadata.metadata("trajpred")["Requires-Python"]
+    text = f"python {version} ({wanted})"
+    if SpecifierSet(wanted).contains(version, prereleases=True):
+        return Finding("ok", text)
+    return Finding("problem", text, "install another")
 
 
 def examine(requirement: Requirement) -> Finding:
     """Check the version of a requirement, and import it."""
     name = requirement.name
-    version = installed(name)
     wanted = str(requirement.specifier)
+    version = installed(name)
     install = f'pip install "{name}{wanted}"'
     if version is None:
         return Finding("problem", f"{name} is not installed", install)
@@ -142,27 +149,29 @@ def examine(requirement: Requirement) -> Finding:
 
 def module(distribution: str) -> str:
     """Return the name that an installed distribution is imported by."""
-    default = distribution.replace("-", "_")
     packages = set()
     for path in metadata.files(distribution) or ():
         folder = path.parts[0]
         if path.parts[1:] == ("__init__.py",) and not folder.startswith("_"):
             packages.add(folder)
-    if default in packages or not packages:
-        return default
+    usual = distribution.replace("-", "_")
+    if usual in packages or not packages:
+        return usual
     return min(packages)
 
 
 def extras() -> Iterator[Finding]:
     """Check the optional packages."""
-    for name, wanted in requirements().items():
-        if name in ("", "dev"):
+    for extra, members in requirements().items():
+        if extra in ("", "dev"):
             continue
-        absent = [requirement.name for requirement in wanted if installed(requirement.name) is None]
+        absent = [member.name for member in members if installed(member.name) is None]
         if absent:
-            yield Finding("note", f"{name}: no {', '.join(absent)}", f"if wanted: {install_command(name)}")
-        else:
-            yield from map(examine, wanted)
+            text = f"{extra}: no {', '.join(absent)}"
+            yield Finding("note", text, f"if wanted: {install_command(extra)}")
+            continue
+        for member in members:
+            yield examine(member)
 
 
 def data(store: Path | None = None) -> Iterator[Finding]:
@@ -171,7 +180,8 @@ def data(store: Path | None = None) -> Iterator[Finding]:
     from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE
 
     if SAMPLE_RAW.is_dir():
-        count = sum(map(len, discover(SAMPLE_RAW).values()))
+        splits = discover(SAMPLE_RAW)
+        count = sum(len(scenarios) for scenarios in splits.values())
         yield Finding("ok", f"sample: {count} scenarios")
     else:
         yield Finding("note", "no sample", "it is only in the repository: give your own --store")
@@ -197,10 +207,10 @@ def check_store(store: Path) -> Iterator[Finding]:
 
 
 def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
-    """Check a split.
+    """Check the shards of a split.
 
     Raises:
-        DataError: a file is damaged.
+        DataError: one is damaged.
     """
     from trajpred.store import ScenarioStore
     from trajpred.store.shards import is_intact, record_of, unsealed
@@ -211,15 +221,17 @@ def _check_split(store: Path, split: str, facts: dict[str, Any]) -> Finding:
     for shard in facts["shards"]:
         file = store / split / shard["file"]
         count = shard["scenarios"]
-        if count:
-            for row in {start, start + count - 1}:
+        if count > 0:
+            ends = {start, start + count - 1}
+            for row in ends:
                 scenarios[row]
-                read += 1
+            read += len(ends)
         if not is_intact(file):
             raise DataError("is damaged (its checksum is wrong); prepare it again", file=file)
         unsealed(record_of(file).read_text())
         start += count
-    text = f"{split}: {len(scenarios)} scenarios in {len(facts['shards'])} shards, {read} of them read"
+    shards = len(facts["shards"])
+    text = f"{split}: {len(scenarios)} scenarios in {shards} shards, {read} of them read"
     skipped = len(facts["skipped"])
     if skipped:
         return Finding("note", text, f"{skipped} were skipped, see {store}")

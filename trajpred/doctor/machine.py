@@ -36,22 +36,25 @@ class Finding:
 
 def reason(error: Exception) -> str:
     """Return an exception in one line."""
-    kind = type(error).__name__
+    name = type(error).__name__
     lines = str(error).strip().splitlines()
-    return f"{kind}: {lines[0]}" if lines else kind
+    return f"{name}: {lines[0]}" if lines else name
 
 
 def hardware(torch: bool = True) -> Iterator[Finding]:
     """Report processor and memory, and with ``torch`` what it computes on."""
     processor = platform.processor() or platform.machine()
     count = cores()
-    yield Finding("ok", f"{platform.system()} {platform.release()}, {processor}, {count} available cores")
+    system = f"{platform.system()} {platform.release()}"
+    yield Finding("ok", f"{system}, {processor}, {count} available cores")
     memory = memory_gb()
-    if memory is not None and memory < LOW_MEMORY:
-        advice = "train with --data.memory_gb, and prepare with few --workers"
-        yield Finding("note", f"memory {memory:.1f} GB", advice)
-    elif memory is not None:
-        yield Finding("ok", f"memory {memory:.1f} GB")
+    if memory is not None:
+        text = f"memory {memory:.1f} GB"
+        if memory < LOW_MEMORY:
+            advice = "train with --data.memory_gb, and prepare with few --workers"
+            yield Finding("note", text, advice)
+        else:
+            yield Finding("ok", text)
     if torch:
         yield from _accelerator(count)
 
@@ -59,14 +62,13 @@ def hardware(torch: bool = True) -> Iterator[Finding]:
 def memory_gb(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> float | None:
     """Return the memory of the machine or container, None where the system does not report it."""
     try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
-    if limit.is_file():
-        allowed = limit.read_text().strip()
-        if allowed.isdigit():
-            size = min(size, int(allowed))
-    return size / 1e9
+    allowed = limit.read_text().strip() if limit.is_file() else ""
+    if allowed.isdigit():
+        return min(physical, int(allowed)) / 1e9
+    return physical / 1e9
 
 
 def _accelerator(count: int) -> Iterator[Finding]:
@@ -88,6 +90,7 @@ def _accelerator(count: int) -> Iterator[Finding]:
 
 
 def _gpu(index: int, build: str) -> Finding:
+    """Report a GPU, and whether it computes."""
     import torch
 
     device = torch.cuda.get_device_properties(index)
@@ -102,19 +105,22 @@ def _gpu(index: int, build: str) -> Finding:
 
 def space(store: Path | None = None) -> Iterator[Finding]:
     """Report free disk space for runs, temporary files and the store, and free shared memory."""
-    places = {"here (runs/)": Path.cwd(), "temporary files": Path(tempfile.gettempdir())}
+    here = Path.cwd()
+    temporary = Path(tempfile.gettempdir())
+    yield _free("disk, here (runs/)", here, LOW_DISK, f"free some of {here}")
+    yield _free("disk, temporary files", temporary, LOW_DISK, f"free some of {temporary}")
     if store is not None and store.is_dir():
-        places["the store"] = store
-    for name, place in places.items():
-        yield _free_space(f"disk, {name}", place, LOW_DISK, f"free some of {place}")
+        yield _free("disk, the store", store, LOW_DISK, f"free some of {store}")
     shared = Path("/dev/shm")
     if shared.is_dir():
         advice = "worker processes pass batches there; use --data.workers 0, or docker run --shm-size 4g"
-        yield _free_space("shared memory", shared, LOW_SHARED, advice)
+        yield _free("shared memory", shared, LOW_SHARED, advice)
 
 
-def _free_space(name: str, place: Path, low: float, advice: str) -> Finding:
-    """Report the free space of a place; a note with advice if it is below ``low`` GB."""
-    free = shutil.disk_usage(place).free / 1e9
-    text = f"{name}: {free:.1f} GB free"
-    return Finding("note", text, advice) if free < low else Finding("ok", text)
+def _free(name: str, place: Path, low_gb: float, advice: str) -> Finding:
+    """Report the free space of a file system, with advice if it is less than ``low_gb``."""
+    free_gb = shutil.disk_usage(place).free / 1e9
+    text = f"{name}: {free_gb:.1f} GB free"
+    if free_gb < low_gb:
+        return Finding("note", text, advice)
+    return Finding("ok", text)

@@ -17,8 +17,9 @@ from trajpred.metrics import agent_metrics, world_metrics
 
 #: The largest difference from av2 that rounding explains.
 TOLERANCE = 1e-6
-#: The metrics of :func:`_by_av2` of single agents, for each K, and of worlds.
+#: The metrics of :func:`_by_av2` of single agents, for each K.
 AGENT = ("minADE", "minFDE", "brier-minFDE", "MR")
+#: The metrics of :func:`_by_av2` of worlds.
 WORLD = ("avgMinADE", "avgMinFDE", "avgBrierMinFDE", "actorMR", "actorCR")
 
 
@@ -31,7 +32,8 @@ class Av2Check:
     Args:
         ks: as in :class:`~trajpred.evaluation.scores.Scores`.
 
-    Raises: DataError if av2 is not installed.
+    Raises:
+        DataError: av2 is not installed.
     """
 
     def __init__(self, ks: Sequence[int]) -> None:
@@ -42,43 +44,70 @@ class Av2Check:
 
     def add(self, agents: ScoredAgents) -> None:
         """Compare the agents of a batch."""
-        arrays = agents.trajectory, agents.probability, agents.target, agents.valid
-        path, p, target, valid = map(torch.from_numpy, arrays)
-        ours = agent_metrics(path, p, target, valid, self.ks, AGENT)
+        ours = agent_metrics(
+            torch.from_numpy(agents.trajectory),
+            torch.from_numpy(agents.probability),
+            torch.from_numpy(agents.target),
+            torch.from_numpy(agents.valid),
+            self.ks,
+            AGENT,
+        )
         for k in self.ks:
-            self._compare(
-                [f"{name}{k}" for name in AGENT], ours, [_agent(agents, i, k) for i in range(len(p))]
-            )
+            names = [f"{name}{k}" for name in AGENT]
+            theirs = [_agent(agents, row, k) for row in range(len(agents))]
+            self._compare(names, ours, theirs)
+        self._add_worlds(agents)
+
+    def _add_worlds(self, agents: ScoredAgents) -> None:
+        """Compare the worlds of scenes whose agents have all future steps."""
         partial = agents.scene[agents.in_world & ~agents.valid.all(1)]
         rows = np.flatnonzero(agents.in_world & ~np.isin(agents.scene, partial))
+        if len(rows) == 0:
+            return
         _, first, scene = np.unique(agents.scene[rows], return_index=True, return_inverse=True)
-        if len(rows):
-            given = path[rows], p[rows][first], target[rows], valid[rows], torch.from_numpy(scene)
-            theirs = [_world(agents, rows[scene == i]) for i in range(len(first))]
-            self._compare(WORLD, world_metrics(*given), theirs)
+        ours = world_metrics(
+            torch.from_numpy(agents.trajectory[rows]),
+            torch.from_numpy(agents.probability[rows][first]),
+            torch.from_numpy(agents.target[rows]),
+            torch.from_numpy(agents.valid[rows]),
+            torch.from_numpy(scene),
+        )
+        theirs = [_world(agents, rows[scene == index]) for index in range(len(first))]
+        self._compare(WORLD, ours, theirs)
 
     def _compare(
         self, names: Sequence[str], ours: Mapping[str, torch.Tensor], theirs: Sequence[Sequence[float]]
     ) -> None:
-        for name, values in zip(names, zip(*theirs, strict=True), strict=False):  # of agents, no collisions
-            self._values[name].append(np.stack((ours[name].double().numpy(), values)))
+        """Keep the values of both; ``theirs`` are rows in the order of ``names``, and may have more."""
+        if len(theirs) == 0:
+            return
+        table = np.array(theirs)
+        for column, name in enumerate(names):
+            values = ours[name].double().numpy()
+            self._values[name].append(np.stack((values, table[:, column])))
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Return for each metric the ``count`` of comparisons, both means, and the largest difference."""
-        found: dict[str, dict[str, float]] = {}
+        summary: dict[str, dict[str, float]] = {}
         for name, batches in self._values.items():
             ours, theirs = np.concatenate(batches, axis=1)
-            means = {"trajpred": float(ours.mean()), "av2": float(theirs.mean())}
-            found[name] = {"count": len(ours), **means, "difference": float(np.abs(ours - theirs).max())}
-        return found
+            summary[name] = {
+                "count": len(ours),
+                "trajpred": float(ours.mean()),
+                "av2": float(theirs.mean()),
+                "difference": float(np.abs(ours - theirs).max()),
+            }
+        return summary
 
 
-def _agent(agents: ScoredAgents, i: int, k: int) -> list[float]:
+def _agent(agents: ScoredAgents, row: int, k: int) -> list[float]:
     """Return the metrics of the k most probable modes of an agent, which is a world of its own."""
-    order = np.argsort(-agents.probability[i, : agents.modes[i]], kind="stable")[:k]
-    steps = agents.valid[i]
-    path, target = agents.trajectory[i, order][:, steps], agents.target[i, steps]
-    return _by_av2(path[None], agents.probability[i, order], target[None])
+    probability = agents.probability[row, : agents.modes[row]]
+    best = np.argsort(-probability, kind="stable")[:k]
+    steps = agents.valid[row]
+    path = agents.trajectory[row, best][:, steps]
+    target = agents.target[row, steps]
+    return _by_av2(path[None], probability[best], target[None])
 
 
 def _world(agents: ScoredAgents, rows: NDArray[np.int64]) -> list[float]:
@@ -91,14 +120,17 @@ def _by_av2(path: NDArray[Any], p: NDArray[Any], target: NDArray[Any]) -> list[f
     """Return the metrics :data:`WORLD` of paths ``[N, K, F, 2]``, by av2."""
     from av2.datasets.motion_forecasting.eval import metrics as av2
 
+    ade = av2.compute_world_ade(path, target)
     fde = av2.compute_world_fde(path, target)
-    brier = np.where(fde == fde.min(), av2.compute_world_brier_fde(path, target, p), np.inf)
-    best = int(brier.argmin())  # of equally good worlds the most probable one
-    shares = av2.compute_world_misses(path, target), av2.compute_world_collisions(path)
-    errors = av2.compute_world_ade(path, target).min(), fde.min(), brier[best]
-    return [float(x) for x in (*errors, *(share[:, best].mean() for share in shares))]
+    brier = av2.compute_world_brier_fde(path, target, p)
+    missed = av2.compute_world_misses(path, target)
+    collides = av2.compute_world_collisions(path)
+    # Of equally good worlds the most probable one counts.
+    best = int(np.where(fde == fde.min(), brier, np.inf).argmin())
+    metrics = (ade.min(), fde.min(), brier[best], missed[:, best].mean(), collides[:, best].mean())
+    return [float(value) for value in metrics]
 
 
 def agrees_with_av2(result: Evaluation) -> bool:
     """Return whether no metric of an evaluation differs from av2's by more than rounding."""
-    return all(one["difference"] <= TOLERANCE for one in result.av2.values())
+    return all(values["difference"] <= TOLERANCE for values in result.av2.values())

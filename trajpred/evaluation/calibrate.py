@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -50,7 +50,22 @@ class Sample(NamedTuple):
 
     def select(self, rows: NDArray[np.bool_]) -> Sample:
         """Select the agents ``rows`` ``[A]``."""
-        return Sample(*(column[rows] for column in self))
+        return Sample(
+            probability=self.probability[rows],
+            best=self.best[rows],
+            score=self.score[rows],
+            object_type=self.object_type[rows],
+        )
+
+    @classmethod
+    def concatenate(cls, samples: Sequence[Sample]) -> Sample:
+        """Join several samples."""
+        return cls(
+            probability=np.concatenate([sample.probability for sample in samples]),
+            best=np.concatenate([sample.best for sample in samples]),
+            score=np.concatenate([sample.score for sample in samples]),
+            object_type=np.concatenate([sample.object_type for sample in samples]),
+        )
 
 
 @dataclass(frozen=True)
@@ -158,20 +173,28 @@ def _likelihood_loss(sample: Sample, temperature: float) -> float:
 
 def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.int64], NDArray[np.float64]]:
     """Collect the agents of ``group``, the part of each ``[A]`` (of PARTS), and the horizons ``[H]`` (s)."""
-    parts, thirds, horizons = [], [], np.zeros(0)
-    for scenarios, found in batches:
+    samples = []
+    thirds = []
+    horizons = np.zeros(0)
+    for scenarios, forecasts in batches:
         if not scenarios:
             continue
-        agents = ScoredAgents.of(scenarios, found)
-        horizons = np.array([*whole_seconds(agents.valid.shape[1], agents.step_s)], np.float64)
-        known, truth = agents.member[group], (agents.target, agents.valid)
-        score = endpoint_scores(agents.trajectory, *truth, horizons, agents.step_s)
-        columns = Sample(agents.probability, best_modes(agents), score, agents.object_type)
-        parts.append(columns.select(known))
-        third = np.array([int(draw(s.scenario_id, CALIBRATION_PART) * len(PARTS)) for s in scenarios])
-        thirds.append(third[agents.scene[known]])
-    require(bool(parts), "split", "has no scenario with a future")
-    return Sample(*map(np.concatenate, zip(*parts, strict=True))), np.concatenate(thirds), horizons
+        agents = ScoredAgents.of(scenarios, forecasts)
+        seconds = whole_seconds(agents.valid.shape[1], agents.step_s)
+        horizons = np.array(list(seconds), np.float64)
+        score = endpoint_scores(agents.trajectory, agents.target, agents.valid, horizons, agents.step_s)
+        sample = Sample(agents.probability, best_modes(agents), score, agents.object_type)
+        member = agents.member[group]
+        samples.append(sample.select(member))
+        third = np.array([_third(scenario.scenario_id) for scenario in scenarios])
+        thirds.append(third[agents.scene[member]])
+    require(bool(samples), "split", "has no scenario with a future")
+    return Sample.concatenate(samples), np.concatenate(thirds), horizons
+
+
+def _third(scenario_id: str) -> int:
+    """Return the part of a scenario, index into :data:`PARTS`."""
+    return int(draw(scenario_id, CALIBRATION_PART) * len(PARTS))
 
 
 def _write(content: dict[str, Any], out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:

@@ -29,9 +29,11 @@ class LabelledStore(ScenarioStore):
         folder: contains files ``scenario_<id>.parquet`` with all steps, also in folders of their own.
 
     Attributes:
-        steps: F, the number of future steps; labelled: the number of scenarios with a file.
+        steps: F, the number of future steps.
+        labelled: the number of scenarios with a file.
 
-    Raises: DataError if the folder contains no such file, or none of a scenario of the split.
+    Raises:
+        DataError: the folder contains no such file, or none of a scenario of the split.
     """
 
     def __init__(self, store: ScenarioStore, folder: Path) -> None:
@@ -51,7 +53,8 @@ class LabelledStore(ScenarioStore):
 
     @property
     def lengths(self) -> tuple[int, int]:
-        return super().lengths[0], self.steps
+        observed, _ = super().lengths
+        return observed, self.steps
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
         return ScenarioBatch.of([self[int(row)] for row in rows])
@@ -66,14 +69,18 @@ class LabelledStore(ScenarioStore):
         except DataError as error:
             raise error.located(file) from None
 
-    def _labelled(self, scenario: Scenario, found: Scenario) -> Scenario:
-        """Return the scenario ``found`` in a file with the map of the same ``scenario`` without a future."""
-        n, steps = scenario.num_observed, f"has {found.num_observed} of {found.num_steps} steps observed"
+    def _labelled(self, scenario: Scenario, labels: Scenario) -> Scenario:
+        """Return the scenario ``labels`` of a file with the map of the same ``scenario`` without a future."""
         require(not scenario.has_future, "labels", f"scenario {scenario.scenario_id} has a future already")
-        require(found.scenario_id == scenario.scenario_id, "scenario_id", f"is {found.scenario_id}")
-        complete = (found.num_observed, found.num_steps) == (n, n + self.steps) and found.has_future
-        require(complete, "timestep", f"{steps}, expected {n} of {n + self.steps} and a future")
-        last, own = (one.tracks.position[one.focal, n - 1] for one in (found, scenario))
-        agree = bool(norm(last - own) < SAME_POSITION_M)
+        require(labels.scenario_id == scenario.scenario_id, "scenario_id", f"is {labels.scenario_id}")
+        observed = scenario.num_observed
+        expected = observed + self.steps
+        has_steps = labels.num_observed == observed and labels.num_steps == expected
+        text = f"has {labels.num_observed} of {labels.num_steps} steps observed"
+        problem = f"{text}, expected {observed} of {expected} and a future"
+        require(has_steps and labels.has_future, "timestep", problem)
+        last = labels.tracks.position[labels.focal, observed - 1]
+        stored = scenario.tracks.position[scenario.focal, observed - 1]
+        agree = bool(norm(last - stored) < SAME_POSITION_M)
         require(agree, "position_x", "the last observed position of the focal track is not that of the store")
-        return replace(found, map=scenario.map)
+        return replace(labels, map=scenario.map)

@@ -19,7 +19,6 @@ from trajpred.evaluation.agent_scores import (
     best_modes,
     horizon_columns,
     horizon_scores,
-    tensors,
 )
 from trajpred.evaluation.agent_truth import BOUNDS, FACTS
 from trajpred.evaluation.agents import WORLD_GROUPS, ScoredAgents, require_step
@@ -218,10 +217,15 @@ class WorldMeans:
             return
         _, index, actors = np.unique(agents.scene[rows], return_inverse=True, return_counts=True)
         first = np.searchsorted(index, np.arange(len(actors)))
-        path, probability, target, valid = [values[torch.from_numpy(rows)] for values in tensors(agents)]
         self.count += len(actors)
         self.actors += int(actors.sum())
-        metrics = world_metrics(path, probability[first], target, valid, torch.from_numpy(index))
+        metrics = world_metrics(
+            torch.from_numpy(agents.trajectory[rows]),
+            torch.from_numpy(agents.probability[rows][first]),
+            torch.from_numpy(agents.target[rows]),
+            torch.from_numpy(agents.valid[rows]),
+            torch.from_numpy(index),
+        )
         for name, values in metrics.items():
             of_scene = values.numpy()
             if METRICS[name].per_actor:

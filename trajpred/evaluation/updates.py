@@ -41,11 +41,18 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
     tracks = scenario.tracks
     table = np.full((len(tracks), len(ERRORS) + len(changes())), np.nan)
     visible = np.flatnonzero(tracks.valid[:, step])
-    rows, *arrays = with_truth(forecast, scenario, visible, step)
-    if len(rows):
-        path, probability, truth, valid = [torch.from_numpy(values) for values in arrays]
-        errors = agent_metrics(path, probability, truth, valid, [6], ("minADE", "minFDE"))
-        table[rows, : len(ERRORS)] = torch.stack([errors[name] for name in ERRORS], 1).numpy()
+    scored = with_truth(forecast, scenario, visible, step)
+    if len(scored.rows):
+        errors = agent_metrics(
+            torch.from_numpy(scored.trajectory),
+            torch.from_numpy(scored.probability),
+            torch.from_numpy(scored.truth),
+            torch.from_numpy(scored.valid),
+            [6],
+            ("minADE", "minFDE"),
+        )
+        columns = [errors[name] for name in ERRORS]
+        table[scored.rows, : len(ERRORS)] = torch.stack(columns, 1).numpy()
     if before is None:
         return table
     earlier_step, earlier = before

@@ -46,7 +46,8 @@ class Job(NamedTuple):
     def batch(self, rows: Sequence[int]) -> Batch:
         """Read and forecast the scenarios of ``rows``, of which there may be none."""
         scenarios = self.scenarios(rows)
-        return scenarios, self.predictor(scenarios) if scenarios else []
+        forecasts = self.predictor(scenarios) if scenarios else []
+        return scenarios, forecasts
 
 
 #: The job of a worker process, inherited when it is forked.
@@ -79,33 +80,38 @@ def forecast_store(
     require(limit is None or limit > 0, "limit", "must be positive")
     count = len(store) if limit is None else min(limit, len(store))
     batches = list(in_batches(range(count), batch_size))
-    job, used = Job(predictor, store, labelled), min(processes(workers), len(batches))
+    job = Job(predictor, store, labelled)
+    used = min(processes(workers), len(batches))
     if not predictor.forks or "fork" not in multiprocessing.get_all_start_methods():
         used = 1
-    found = map(job.batch, batches) if used < 2 else _forked(job, batches, used)
+    results = _forked(job, batches, used) if used > 1 else map(job.batch, batches)
     with progress_bar(total=count, unit=" scenarios", desc=predictor.name, shown=progress) as bar:
-        for rows, result in zip(batches, found, strict=True):
+        for rows, result in zip(batches, results, strict=True):
             yield result
             bar.update(len(rows))
 
 
 def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """Split ``rows`` into runs of at most ``size``."""
-    return (rows[start : start + size] for start in range(0, len(rows), size))
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
 
 
 def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[Batch]:
     """Forecast in ``count`` forked processes of one thread, which share the model's memory."""
     global _job
-    context, _job = multiprocessing.get_context("fork"), job
+    _job = job
+    context = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
     waiting: deque[Future[list[Forecast]]] = deque()
     try:
-        for i, rows in enumerate(batches):
-            while len(waiting) < 2 * count and i + len(waiting) < len(batches):
-                waiting.append(pool.submit(_forecast, batches[i + len(waiting)]))
+        remaining = deque(batches)
+        for rows in batches:
+            while remaining and len(waiting) < 2 * count:
+                waiting.append(pool.submit(_forecast, remaining.popleft()))
             # The scenarios are read again here, which takes less than sending them.
-            yield job.scenarios(rows), waiting.popleft().result()
+            scenarios = job.scenarios(rows)
+            yield scenarios, waiting.popleft().result()
     except BrokenProcessPool:
         problem = "a process died, possibly out of memory; try fewer workers"
         raise DataError(problem, field="workers") from None
@@ -115,10 +121,12 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
 
 
 def _start(parent: int) -> None:
+    """Prepare a worker process, which ends with ``parent``."""
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
     serve(parent)
 
 
 def _forecast(rows: Sequence[int]) -> list[Forecast]:
     assert _job is not None
-    return _job.batch(rows)[1]
+    _, forecasts = _job.batch(rows)
+    return forecasts

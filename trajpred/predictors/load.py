@@ -22,13 +22,17 @@ class BaselinePredictor(Predictor):
     """Forecast with a baseline by name; 6 s ahead where a scenario has no future steps."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.joint = name, name != "lane_following"  # a single mode is a world
+        self.name = name
+        self.joint = name != "lane_following"  # a single mode is a world
         self.forks = True
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        return [BASELINES[self.name](scenario, future_steps(scenario)) for scenario in scenarios]
+        baseline = BASELINES[self.name]
+        return [baseline(scenario, future_steps(scenario)) for scenario in scenarios]
 
 
+#: The number of modes that several predictors are merged to by default.
+DEFAULT_MODES = 6
 #: Makes the predictors that have a name but no file; plugins add their own.
 PREDICTORS: dict[str, Callable[[], Predictor]] = {}
 for _name in BASELINES:
@@ -43,7 +47,8 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
             bundle or a predictions file.
         joint: mode k of all agents of a scene is one world, as always in a file of several tracks.
 
-    Raises: DataError if there is no such predictor, or it has no joint futures.
+    Raises:
+        DataError: there is no such predictor, or it has no joint futures.
     """
     if Path(checkpoint).suffix == ".parquet":
         file = FilePredictor(checkpoint)
@@ -58,8 +63,8 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
         require(predictor.joint or not joint, "joint", f"{checkpoint} has no joint futures")
         return predictor
     if not pretrained.locate(checkpoint).is_file():
-        known = f"{', '.join(PREDICTORS)}, nor pretrained weights: {pretrained.names()}"
-        raise DataError(f"is neither a checkpoint nor one of the baselines {known}", file=checkpoint)
+        problem = f"is neither a checkpoint nor one of the baselines {', '.join(PREDICTORS)}"
+        raise DataError(f"{problem}, nor pretrained weights: {pretrained.names()}", file=checkpoint)
     return CheckpointPredictor(checkpoint, joint)
 
 
@@ -72,15 +77,17 @@ def load_ensemble(
         checkpoints: what :func:`load_predictor` takes.
         joint: forecast joint futures; of one predictor only.
         mirror: merge each model with its forecast of the mirrored scene.
-        modes: merge to so many modes; by default six of several predictors, all of one.
+        modes: number of modes to merge to; by default six of several predictors, all of one.
 
-    Raises: DataError.
+    Raises:
+        DataError: there is no such predictor, or worlds would be merged.
     """
-    predictors = [load_predictor(one, joint) for one in checkpoints]
+    predictors = [load_predictor(checkpoint, joint) for checkpoint in checkpoints]
     if mirror:
-        models = [one for one in predictors if isinstance(one, CheckpointPredictor)]
+        models = [model for model in predictors if isinstance(model, CheckpointPredictor)]
         require(bool(models), "mirror", "applies to models")
         predictors += [model.mirrored() for model in models]
-    merged = len(predictors) > 1 or modes is not None
-    require(not merged or not joint, "joint", "worlds cannot be merged")
-    return EnsemblePredictor(predictors, 6 if modes is None else modes) if merged else predictors[0]
+    if len(predictors) < 2 and modes is None:
+        return predictors[0]
+    require(not joint, "joint", "worlds cannot be merged")
+    return EnsemblePredictor(predictors, DEFAULT_MODES if modes is None else modes)

@@ -18,9 +18,12 @@ from trajpred.scenario import Scenario
 from trajpred.splits import PERTURBATION, hashed_id
 from trajpred.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
 
-#: Length of a gap in seconds, share of the other agents removed, standard deviation of position noise in
-#: metres.
-GAP_S, REMOVED_SHARE, NOISE_M = 0.5, 0.5, 0.2
+#: Length of a gap in seconds.
+GAP_S = 0.5
+#: Share of the other agents that is removed.
+REMOVED_SHARE = 0.5
+#: Standard deviation of the noise of positions in metres.
+NOISE_M = 0.2
 #: In :func:`road_users`, stands for the road user nearest to the focal agent.
 NEAREST = "nearest"
 #: Object types that are not road users.
@@ -73,8 +76,13 @@ def derived_states(scenario: Scenario) -> Scenario:
 
 
 def short_history(scenario: Scenario, seconds: float) -> Scenario:
-    """Keep the last ``seconds`` of the history, at least one step. Raises: DataError if it is shorter."""
-    steps, recorded = round(seconds / scenario.step_s), scenario.num_observed
+    """Keep the last ``seconds`` of the history, at least one step.
+
+    Raises:
+        DataError: the history is shorter.
+    """
+    steps = round(seconds / scenario.step_s)
+    recorded = scenario.num_observed
     longest = f"must be more than 0 and at most the {recorded * scenario.step_s:g} s of the scenarios"
     require(seconds > 0 and steps <= recorded, "history", longest)
     valid = scenario.tracks.valid.copy()
@@ -84,26 +92,30 @@ def short_history(scenario: Scenario, seconds: float) -> Scenario:
 
 def gap(scenario: Scenario) -> Scenario:
     """Hide all tracks for :data:`GAP_S` before the last observed step, at which they are seen again."""
-    valid, now = scenario.tracks.valid.copy(), scenario.num_observed - 1
-    valid[:, max(0, now - round(GAP_S / scenario.step_s) + 1) : now] = False
+    now = scenario.num_observed - 1
+    first = max(0, now - round(GAP_S / scenario.step_s) + 1)
+    valid = scenario.tracks.valid.copy()
+    valid[:, first:now] = False
     return _keep_states(scenario, valid)
 
 
 def fewer_agents(scenario: Scenario) -> Scenario:
     """Hide the history of a random :data:`REMOVED_SHARE` of the tracks that are neither focal nor scored."""
     tracks = scenario.tracks
-    gone = (tracks.category < TrackCategory.SCORED) & (_random(scenario).random(len(tracks)) < REMOVED_SHARE)
+    drawn = _random(scenario).random(len(tracks)) < REMOVED_SHARE
+    removed = (tracks.category < TrackCategory.SCORED) & drawn
     valid = tracks.valid.copy()
-    valid[gone, : scenario.num_observed] = False
+    valid[removed, : scenario.num_observed] = False
     return _keep_states(scenario, valid)
 
 
 def noisy(scenario: Scenario) -> Scenario:
     """Add normal noise of :data:`NOISE_M` to the observed x and y."""
-    tracks, now = scenario.tracks, scenario.num_observed
-    seen = tracks.valid[:, :now, None]
+    tracks = scenario.tracks
+    observed = slice(0, scenario.num_observed)
     position = tracks.position.copy()
-    position[:, :now] += seen * _random(scenario).normal(0, NOISE_M, position[:, :now].shape)
+    noise = _random(scenario).normal(0, NOISE_M, position[:, observed].shape)
+    position[:, observed] += tracks.valid[:, observed, None] * noise
     return replace(scenario, tracks=replace(tracks, position=position))
 
 
@@ -131,14 +143,17 @@ def road_users(scenario: Scenario, names: Sequence[str]) -> list[str]:
 
 
 def _nearest(scenario: Scenario) -> str:
-    tracks, now = scenario.tracks, scenario.num_observed - 1
+    """Return the id of the road user nearest to the focal agent."""
+    tracks = scenario.tracks
+    now = scenario.num_observed - 1
     present = tracks.valid[:, now] & ~np.isin(tracks.object_type, STATIC_TYPES)
     present[scenario.focal] = False
     problem = f"scenario {scenario.scenario_id} has no road user besides the focal agent"
     require(bool(present.any()), "without", problem)
     last = np.flatnonzero(tracks.valid[scenario.focal, : now + 1])[-1]
-    gap = norm(tracks.position[:, now] - tracks.position[scenario.focal, last])
-    return str(tracks.track_id[np.where(present, gap, np.inf).argmin()])
+    distance = norm(tracks.position[:, now] - tracks.position[scenario.focal, last])
+    nearest = np.where(present, distance, np.inf).argmin()
+    return str(tracks.track_id[nearest])
 
 
 #: The perturbations by name, in the order of the tables.
@@ -161,12 +176,13 @@ TOGETHER = "+"
 def perturbation(name: str) -> Callable[[Scenario], Scenario]:
     """Return a perturbation by name, or several that are applied together: ``no-marks+no-crossings``.
 
-    Raises: DataError if there is none of that name.
+    Raises:
+        DataError: there is none of that name.
     """
     parts = name.split(TOGETHER)
+    names = ", ".join([*PERTURBATIONS, "all"])
     for part in parts:
-        listed = ", ".join([*PERTURBATIONS, "all"])
-        require(part in PERTURBATIONS, "perturb", f"{part!r} is none of {listed}")
+        require(part in PERTURBATIONS, "perturb", f"{part!r} is none of {names}")
 
     def perturb(scenario: Scenario) -> Scenario:
         for part in parts:

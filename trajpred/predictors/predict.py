@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
-from trajpred.predictors.forecast_store import forecast_store
-from trajpred.predictors.prediction_rows import SCHEMA
+from trajpred.predictors.forecast_store import Batch, forecast_store
+from trajpred.predictors.prediction_rows import SCHEMA, X, Y
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
@@ -48,7 +48,9 @@ def predict(
         out: the file, ``.parquet``.
         agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
             and all scored ones, for the multi-agent challenge, which needs a predictor of joint futures.
-        batch_size, limit, workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
+        batch_size: scenarios at once, in each process.
+        limit: only the first ``limit`` scenarios.
+        workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         progress: show a progress bar.
 
     Raises:
@@ -60,14 +62,17 @@ def predict(
     require(agents == "focal" or predictor.joint, "joint", several)
     require(len(store) > 0, "split", f"{store.split!r} contains no scenario")
 
-    def chosen() -> Iterator[Forecast]:
-        for scenarios, found in forecast_store(
-            predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=progress
-        ):
-            for scenario, one in zip(scenarios, found, strict=True):
-                yield one.of(tracks_to_predict(scenario, agents))
+    batches = forecast_store(
+        predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=progress
+    )
+    return write_predictions(out, _of_agents(batches, agents))
 
-    return write_predictions(out, chosen())
+
+def _of_agents(batches: Iterable[Batch], agents: Agents) -> Iterator[Forecast]:
+    """Yield the forecasts of several batches, reduced to the tracks to predict."""
+    for scenarios, forecasts in batches:
+        for scenario, forecast in zip(scenarios, forecasts, strict=True):
+            yield forecast.of(tracks_to_predict(scenario, agents))
 
 
 def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
@@ -89,19 +94,22 @@ def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> tuple[
         DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share
             their probabilities: the format has one set per scenario.
     """
-    path, stream, ids = Path(path), iter(forecasts), ["scenario_id", "track_id"]
+    path = Path(path)
+    stream = iter(forecasts)
+    ids = ["scenario_id", "track_id"]
     tracks: dict[str, int] = {}
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as new, pq.ParquetWriter(new, SCHEMA, use_dictionary=ids) as writer:
         while chunk := list(islice(stream, CHUNK)):
-            for one in chunk:
-                _require_writable(one, path)
-                if one.scenario_id in tracks:
-                    raise DataError(f"scenario {one.scenario_id} was forecast twice", file=path)
-                tracks[one.scenario_id] = len(one.track_id)
-            present = [one for one in chunk if len(one.track_id)]
-            writer.write_table(_to_table(present))
-    return sum(count > 0 for count in tracks.values()), sum(tracks.values())
+            for forecast in chunk:
+                _require_writable(forecast, path)
+                name = forecast.scenario_id
+                if name in tracks:
+                    raise DataError(f"scenario {name} was forecast twice", file=path)
+                tracks[name] = len(forecast.track_id)
+            writer.write_table(_to_table(chunk))
+    written = [count for count in tracks.values() if count > 0]
+    return len(written), sum(written)
 
 
 def shared(forecast: Forecast) -> NDArray[np.float64]:
@@ -111,6 +119,7 @@ def shared(forecast: Forecast) -> NDArray[np.float64]:
 
 
 def _require_writable(forecast: Forecast, path: Path) -> None:
+    """Raise :class:`DataError` about ``path`` unless the format can contain a forecast."""
     try:
         forecast.validate()
     except DataError as error:
@@ -122,18 +131,33 @@ def _require_writable(forecast: Forecast, path: Path) -> None:
 
 
 def _to_table(forecasts: Sequence[Forecast]) -> pa.Table:
-    """Build the rows of ``forecasts``, each of which has a track."""
-    if not forecasts:
+    """Build the rows of forecasts, one per track and mode."""
+    scenario_ids = []
+    track_ids = []
+    probabilities = []
+    lengths = []
+    x = []
+    y = []
+    for forecast in forecasts:
+        tracks, modes, steps = forecast.trajectory.shape[:3]
+        if tracks == 0:
+            continue
+        rows = tracks * modes
+        scenario_ids.append(np.repeat(forecast.scenario_id, rows))
+        track_ids.append(np.repeat(forecast.track_id, modes))
+        probabilities.append(np.tile(shared(forecast), tracks))
+        lengths.append(np.repeat(steps, rows))
+        x.append(forecast.trajectory[..., 0].ravel())
+        y.append(forecast.trajectory[..., 1].ravel())
+    if not lengths:
         return SCHEMA.empty_table()
-    rows = [one.probability.size for one in forecasts]
-    length = np.repeat([one.trajectory.shape[2] for one in forecasts], rows)
-    offsets = pa.array(np.concatenate(([0], length.cumsum())), pa.int32())
-    x, y = (np.concatenate([one.trajectory[..., i].ravel() for one in forecasts]) for i in (0, 1))
-    columns = (
-        np.repeat([one.scenario_id for one in forecasts], rows),
-        np.concatenate([np.repeat(one.track_id, one.probability.shape[1]) for one in forecasts]),
-        np.concatenate([np.tile(shared(one), len(one.track_id)) for one in forecasts]),
-        pa.ListArray.from_arrays(offsets, x),
-        pa.ListArray.from_arrays(offsets, y),
-    )
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    ends = np.concatenate(lengths).cumsum()
+    offsets = pa.array(np.concatenate(([0], ends)), pa.int32())
+    columns = {
+        "scenario_id": pa.array(np.concatenate(scenario_ids), pa.string()),
+        "track_id": pa.array(np.concatenate(track_ids), pa.string()),
+        "probability": pa.array(np.concatenate(probabilities), pa.float64()),
+        X: pa.ListArray.from_arrays(offsets, np.concatenate(x)),
+        Y: pa.ListArray.from_arrays(offsets, np.concatenate(y)),
+    }
+    return pa.table(columns, schema=SCHEMA)

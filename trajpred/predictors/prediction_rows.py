@@ -20,7 +20,10 @@ from trajpred.errors import DataError, require
 from trajpred.forecast import SAME_PROBABILITY
 from trajpred.names import as_names, require_names
 
-X, Y = "predicted_trajectory_x", "predicted_trajectory_y"
+#: The column of x coordinates.
+X = "predicted_trajectory_x"
+#: The column of y coordinates.
+Y = "predicted_trajectory_y"
 #: The columns of the Argoverse 2 challenges.
 SCHEMA = pa.schema(
     [
@@ -112,11 +115,21 @@ def read_rows(path: Path) -> Rows:
         # Read as dictionary codes: a long id repeated in every row must not fill the memory.
         texts = [name for name in ("scenario_id", "track_id") if pa.types.is_string(schema.field(name).type)]
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
-            ids = [_read_ids(file, name) for name in ("scenario_id", "track_id")]
-            probability = _read_column(file, "probability", pa.float64()).to_numpy(zero_copy_only=False)
-            rows = Rows(*ids[0], *ids[1], probability, _read_lists(file, X), _read_lists(file, Y))
+            scenario, scenario_ids = _read_ids(file, "scenario_id")
+            track, track_ids = _read_ids(file, "track_id")
+            probability = _read_column(file, "probability", pa.float64())
+            rows = Rows(
+                scenario=scenario,
+                scenario_ids=scenario_ids,
+                track=track,
+                track_ids=track_ids,
+                probability=probability.to_numpy(zero_copy_only=False),
+                x=_read_lists(file, X),
+                y=_read_lists(file, Y),
+            )
         columns = (rows.scenario, rows.track, rows.probability, rows.x.start, rows.y.start)
-        require(len(set(map(len, columns))) == 1, "rows", "columns differ in length")
+        lengths = {len(column) for column in columns}
+        require(len(lengths) == 1, "rows", "columns differ in length")
         return rows
     except DataError as error:
         raise error.located(path) from None
@@ -127,7 +140,8 @@ def read_rows(path: Path) -> Rows:
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
     """Raise :class:`DataError` if a file of ``size`` bytes claims to contain implausibly much."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    rows, unpacked = sum(one.num_rows for one in groups), sum(one.total_byte_size for one in groups)
+    rows = sum(group.num_rows for group in groups)
+    unpacked = sum(group.total_byte_size for group in groups)
     require(rows <= MAX_PER_BYTE * size, "rows", f"claims to hold {rows} rows in {size} bytes")
     require(unpacked <= MAX_PER_BYTE * size, "rows", f"claims to unpack {size} bytes to {unpacked}")
 
@@ -198,20 +212,26 @@ COPIES = "either they are not normalised, or the track is in the file {total:.0f
 
 def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
     """Return for each kind of fault the tracks ``[B]`` that have it, and its description."""
-    owner, row, p, B = tracks.owner, tracks.row, tracks.probability, len(tracks.modes)
+    count = len(tracks.modes)
+    owner = tracks.owner
+    row = tracks.row
+    p = tracks.probability
 
     def any_mode(faulty: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return np.bincount(owner, faulty, B) > 0
+        return np.bincount(owner, faulty, count) > 0
 
-    x, y = rows.x.length[row], rows.y.length[row]
+    x = rows.x.length[row]
+    y = rows.y.length[row]
+    not_finite = rows.x.not_finite() | rows.y.not_finite()
     known = ~any_mode(~np.isfinite(p))
-    total = np.bincount(owner, np.where(known[owner], p, 0.0), B)
-    copies, whole = np.round(total), np.abs(total - np.round(total)) <= SUM_TOLERANCE
+    total = np.bincount(owner, np.where(known[owner], p, 0.0), count)
+    copies = np.round(total)
+    whole = np.abs(total - copies) <= SUM_TOLERANCE
     return [
         (any_mode((x == 0) | (y == 0)), "an empty trajectory"),
         (any_mode(x != y), "a trajectory with different numbers of x and y"),
         (any_mode(x != tracks.steps[owner]), "modes of different lengths"),
-        (any_mode((rows.x.not_finite() | rows.y.not_finite())[row]), "a coordinate that is not finite"),
+        (any_mode(not_finite[row]), "a coordinate that is not finite"),
         (~known, "a probability that is not finite"),
         (any_mode(p < 0), "a negative probability (of logits, write the softmax)"),
         (known & whole & (copies > 1), "probabilities that sum to {total:.0f}, not to 1; " + COPIES),
@@ -236,13 +256,18 @@ def sort_modes(tracks: Tracks) -> tuple[Tracks, NDArray[np.int64]]:
     Equal modes keep their order. Where the tracks of a scenario share their probabilities up to rounding, all
     take the order of the first track, so that mode k stays one world.
     """
-    owner, p = tracks.owner, tracks.probability
-    lead = np.searchsorted(tracks.scenario, tracks.scenario)
-    twin = (tracks.start[lead] - tracks.start)[owner] + np.arange(len(owner))
+    owner = tracks.owner
+    p = tracks.probability
+    first_track = np.searchsorted(tracks.scenario, tracks.scenario)
+    to_first = tracks.start[first_track] - tracks.start
+    counterpart = to_first[owner] + np.arange(len(owner))  # the same mode of the scenario's first track
 
     def differs(p: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return np.bincount(owner, np.abs(p - p[twin]) > SAME_PROBABILITY, len(lead)) > 0
+        difference = np.abs(p - p[counterpart])
+        return np.bincount(owner, difference > SAME_PROBABILITY, len(first_track)) > 0
 
-    order = np.lexsort((-np.where(differs(p)[owner], p, p[twin]), owner))
+    key = np.where(differs(p)[owner], p, p[counterpart])
+    order = np.lexsort((-key, owner))
     p = p[order]
-    return replace(tracks, row=tracks.row[order], probability=p), np.unique(tracks.scenario[differs(p)])
+    marginal = np.unique(tracks.scenario[differs(p)])
+    return replace(tracks, row=tracks.row[order], probability=p), marginal
