@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -12,18 +11,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from trajpred.errors import DataError, require
+from trajpred.cli.map_files import is_map, load_map, save_map
+from trajpred.errors import DataError
 from trajpred.model import pretrained
 
 if TYPE_CHECKING:
-    from trajpred.lane_map import LaneMap
     from trajpred.scenario import Scenario
-    from trajpred.sources.maps import MapFile
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
-#: Suffixes of map files; Argoverse 2's are known by a key of their content.
-MAPS, MAP_KEY = (".osm", ".xodr", ".xml"), b'"lane_segments"'
 #: What is shown: a line for each name.
 Rows = dict[str, Any]
 
@@ -44,37 +40,6 @@ def info(what: str, *, store: Path | None = None, save: Path | None = None) -> i
     if save is not None:
         save_map(what, store, save)
     return 0
-
-
-def save_map(what: str, store: Path | None, out: Path) -> None:
-    """Write the map that ``what`` is, or the scenario's. Raises: DataError if it has none."""
-    from trajpred.files import require_writable
-    from trajpred.sources.maps import write_map
-
-    require(out.suffix == ".json", "save", f"must end in .json, is {out}")
-    lane_map = _lane_map(what, store)
-    require_writable(out)
-    write_map(lane_map, out)
-    print(out)
-
-
-def _lane_map(what: str, store: Path | None) -> LaneMap:
-    from trajpred.sources import SOURCES
-    from trajpred.sources.maps import read_map_file
-    from trajpred.sources.raw_scenario import RawScenario
-    from trajpred.store import find_scenarios
-    from trajpred.store.sample import ensure_store
-
-    path = Path(what)
-    if path.exists():
-        if _is_map(path):
-            return read_map_file(path).lanes
-        for source in SOURCES.values():
-            with suppress(DataError, OSError):
-                return source.read(RawScenario.of(path)).map
-        raise DataError("is neither a map nor a scenario", file=path, field="save")
-    [(name, rows)] = find_scenarios(ensure_store(store), [what])
-    return rows[rows.index(name)].map
 
 
 def print_rows(rows: Rows) -> None:
@@ -101,7 +66,7 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
         return f"Onboard bundle {path}", _bundle(path)
     if checkpoint.is_file() and checkpoint.suffix in (".ckpt", ".pt"):
         return f"Checkpoint {what}", _checkpoint(checkpoint)
-    if _is_map(path):
+    if is_map(path):
         return f"Map {path}", _map(path)
     if path.suffix == ".json" and path.is_file():
         return f"Results {path}", _results(path)
@@ -110,12 +75,6 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
     if path.exists():
         return _raw(path)
     return _stored(what, store)
-
-
-def _is_map(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    return path.suffix in MAPS or (path.suffix == ".json" and MAP_KEY in path.read_bytes())
 
 
 def _store(path: Path) -> Rows:
@@ -233,16 +192,6 @@ def _predictions(path: Path) -> Rows:
         "note": predictions.note,
         "size": _megabytes([path]),
     }
-
-
-def load_map(path: Path) -> MapFile:
-    """Read a map file, and print what was left out of it."""
-    from trajpred.sources.maps import read_map_file
-
-    file = read_map_file(path)
-    for summary in file.problems.summaries():
-        print(f"warning: {path}: {summary}", file=sys.stderr)
-    return file
 
 
 def _map(path: Path) -> Rows:

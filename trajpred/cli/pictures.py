@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajpred.cli.info import load_map
+from trajpred.cli.map_files import load_map
 from trajpred.cli.scenarios import Choice
 from trajpred.errors import DataError, require
 

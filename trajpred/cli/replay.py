@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajpred.cli.info import load_map, print_rows
+from trajpred.cli.info import print_rows
+from trajpred.cli.map_files import load_map
 from trajpred.cli.pictures import FILMS
 from trajpred.cli.scenarios import choose
 from trajpred.errors import DataError, require
@@ -79,7 +80,7 @@ def replay(
         from trajpred.viz.film_file import film_writer
 
         film_writer(out)  # reports a missing encoder at once
-        from trajpred.viz.film import ReplayFrame, save_replay
+        from trajpred.viz.replay_film import ReplayFrame, save_replay
     names = [scenario] if scenario else []
     [choice] = choose(store, None, split, names, 1)
     scene = choice.read()

@@ -15,10 +15,8 @@ from matplotlib.patheffects import withStroke
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
-from trajpred.onboard.replay import Update
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
-from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.film_file import write_film
 from trajpred.viz.forecast_layer import draw_modes, draw_truth
 from trajpred.viz.scene import draw_scene, future_rows, open_scene
@@ -177,7 +175,7 @@ class Film(Sequence[np.ndarray]):
         """Draw what changes with every step: agents, truth, places along the modes, the time."""
         self._draw_agents(step)
         ended = step == self.scenario.num_steps - 1
-        draw_truth(self.axes, self.view, _until(self.scenario, step), self.rows, ends=ended)
+        draw_truth(self.axes, self.view, until(self.scenario, step), self.rows, ends=ended)
         self._draw_places(step - self.scenario.num_observed)
         seconds = (step - self.scenario.num_observed + 1) * self.scenario.step_s
         clock = "now"
@@ -235,73 +233,11 @@ def _is_dynamic(artist: Artist) -> bool:
     return Layer.MARK < artist.get_zorder() < Layer.LABEL or artist.get_gid() == "probability"
 
 
-def _until(scenario: Scenario, step: int) -> Scenario:
+def until(scenario: Scenario, step: int) -> Scenario:
     """Return ``scenario`` as far as it is known at ``step``."""
     recorded = np.arange(scenario.num_steps) <= step
     tracks = replace(scenario.tracks, valid=scenario.tracks.valid & recorded)
     return replace(scenario, tracks=tracks)
-
-
-class ReplayFrame(NamedTuple):
-    """What a film keeps of one update of a replay; the futures of all agents would fill the memory."""
-
-    step: int
-    seconds: float  # since the scenario's first step
-    forecast: Forecast  # of the focal and the scored tracks
-    subtitle: str
-
-    @classmethod
-    def of(cls, update: Update, scenario: Scenario) -> ReplayFrame:
-        """Select what is drawn of an ``update`` of a replay of ``scenario``."""
-        forecast = update.forecast
-        drawn = forecast.of(scenario.tracks.track_id[future_rows(scenario)])
-        subtitle = f"{len(forecast.track_id)} road users predicted"
-        if forecast.not_predicted:
-            subtitle += f", {len(forecast.not_predicted)} not"
-        subtitle += f", in {update.latency_ms:.0f} ms"
-        return cls(
-            step=update.step,
-            seconds=update.seconds,
-            forecast=Forecast(scenario.scenario_id, **drawn.arrays),
-            subtitle=subtitle,
-        )
-
-
-class ReplayFilm(Film):
-    """The pictures of a replay at true speed, one per update, with the true futures dashed.
-
-    Args:
-        updates: of one replay of ``scenario``, in order.
-
-    Raises: DataError if there are none, and like :class:`Film`.
-    """
-
-    def __init__(self, scenario: Scenario, updates: Sequence[ReplayFrame]) -> None:
-        require(len(updates) > 0, "updates", "is empty, at least one is needed")
-        self.updates = {update.step: update for update in updates}
-        central = self.updates.get(scenario.num_observed - 1, updates[-1])
-        fps = 1 / scenario.step_s
-        super().__init__(scenario, central.forecast, fps=fps)
-        self.frames = [Frame(update.step, self.horizon) for update in updates]
-        self.frames += self.frames[-1:] * round(END_S * fps)
-        # Of the caption only the title stays, above the line that changes.
-        draw_caption(self.axes, self.view, scenario, None)
-        caption = [text for text in self.axes.texts if text.get_gid() in CAPTION]
-        replaced = caption[:-1]
-        self._keep_background(lambda artist: artist in replaced)
-
-    def _draw_modes(self, steps: int) -> None:
-        """Draw nothing: modes change with every step."""
-
-    def _draw_step(self, step: int) -> None:
-        update = self.updates[step]
-        here = replace(_until(self.scenario, step + self.horizon), num_observed=step + 1)
-        self._draw_agents(step)
-        draw_truth(self.axes, self.view, here, self.rows)
-        if len(update.forecast.track_id):
-            draw_modes(self.axes, self.view, here, update.forecast, self.rows, labels=False)
-        self._draw_clock(f"{update.seconds:.1f} s")
-        caption_line(self.axes, self.view, 0, update.subtitle, "subtitle")
 
 
 def save_film(
@@ -317,8 +253,3 @@ def save_film(
     Raises: DataError likewise, for another suffix, and for MP4 if no encoder is installed.
     """
     write_film(Path(path), Film(scenario, forecast, fps=fps, **options), fps)
-
-
-def save_replay(scenario: Scenario, updates: Sequence[ReplayFrame], path: str | Path) -> None:
-    """Write a film of a replay; arguments as for :class:`ReplayFilm`, formats as for :func:`save_film`."""
-    write_film(Path(path), ReplayFilm(scenario, updates), 1 / scenario.step_s)
