@@ -21,8 +21,11 @@ from trajpred.evaluation.comparison import Interval, markdown
 from trajpred.viz.scene import save_scene
 from trajpred.viz.style import LIGHT, Role, style_axes
 
+#: The error that is fitted.
 METRIC = "minFDE6"
+#: Bootstrap samples of the validation scenes.
 RESAMPLES = 2_000
+#: The groups of agents, and their colours.
 ROLES = {"focal": Role.FOCAL, "moving": Role.SCORED}
 
 
@@ -44,7 +47,9 @@ class Law(NamedTuple):
 
 def training_scenes(result: Evaluation) -> int:
     """Return the number of scenes of an epoch, to a batch. Raises: DataError if it is unknown."""
-    steps, batch, epochs = (result.training.get(name, 0) for name in ("steps", "batch_size", "epoch"))
+    steps = result.training.get("steps", 0)
+    batch = result.training.get("batch_size", 0)
+    epochs = result.training.get("epoch", 0)
     if not steps or not batch or not epochs:
         raise DataError(f"the result of {result.predictor} does not say how many scenes it was trained on")
     return round(steps * batch / epochs)
@@ -58,13 +63,15 @@ def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving") -> La
     Raises: DataError if there are fewer than three numbers of scenes, results of different scenes, or fewer
         ``scenes`` than a result has.
     """
-    size = np.array([training_scenes(one) for one in results], np.float64)
+    size = np.array([training_scenes(result) for result in results], np.float64)
     require(len(set(size)) >= 3, "results", "must be of at least three numbers of training scenes")
-    names = [one.per_scenario.get("scenario_id") for one in results]
-    require(all(each == names[0] for each in names), "results", "must be of the same validation scenes")
+    validation_scenes = results[0].per_scenario.get("scenario_id")
+    for result in results:
+        same = result.per_scenario.get("scenario_id") == validation_scenes
+        require(same, "results", "must be of the same validation scenes")
     require(scenes >= size.max(), "scenes", f"must be at least those of the results, {size.max():,.0f}")
     count = np.array(list(results[0].by_scenario("count", group).values()))
-    means = np.array([list(one.by_scenario(METRIC, group).values()) for one in results])
+    means = np.array([list(result.by_scenario(METRIC, group).values()) for result in results])
     total = np.where(count > 0, means, 0.0) * count
     random = np.random.default_rng(0)
     drawn = random.multinomial(len(count), np.full(len(count), 1 / len(count)), size=RESAMPLES)
@@ -73,12 +80,18 @@ def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving") -> La
     exponent, logarithm = np.polyfit(np.log(size), np.log(error).T, 1)
     at = np.geomspace(size.min(), scenes, 60)
     curve = np.exp(logarithm[:, None] + exponent[:, None] * np.log(at))
-    return Law([_interval(each) for each in error.T], _interval(-exponent), np.array(_interval(curve)), at)
+    return Law(
+        errors=[_interval(of_result) for of_result in error.T],
+        exponent=_interval(-exponent),
+        predicted=np.array(_interval(curve)),
+        at=at,
+    )
 
 
 def _interval(values: NDArray[np.float64]) -> Interval:
     """Return the first of ``values`` with the 95 % bounds of the others."""
-    return Interval(values[0], *np.quantile(values[1:], (0.025, 0.975), axis=0))
+    low, high = np.quantile(values[1:], (0.025, 0.975), axis=0)
+    return Interval(values[0], low, high)
 
 
 def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
@@ -86,17 +99,25 @@ def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
     figure = Figure(figsize=(8, 4.4), layout="constrained", facecolor=LIGHT.paper)
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log")
-    size = [training_scenes(one) for one in results]
+    size = [training_scenes(result) for result in results]
     for group, law in laws.items():
-        color, mean = LIGHT.role[ROLES[group]], [error.mean for error in law.errors]
-        axes.fill_between(law.at, *law.predicted[1:], color=color, alpha=0.15, linewidth=0)
-        axes.plot(law.at, law.predicted[0], color=color, linewidth=1.2, linestyle="--")
-        bars = np.abs(np.array([error[1:] for error in law.errors]).T - mean)
+        color = LIGHT.role[ROLES[group]]
+        predicted, low, high = law.predicted
+        axes.fill_between(law.at, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.plot(law.at, predicted, color=color, linewidth=1.2, linestyle="--")
+        mean, lower, upper = np.array(law.errors).T
+        bars = np.abs(np.stack((lower, upper)) - mean)
         label = f"{group} agents: {METRIC} falls as N$^{{-{law.exponent.mean:.2f}}}$"
         axes.errorbar(size, mean, bars, color=color, fmt="o", markersize=5, capsize=3, label=label)
-        text = f"{law.predicted[0, -1]:.2f} m at {law.at[-1]:,.0f}"
-        axes.annotate(text, (law.at[-1], law.predicted[0, -1]), (-4, 14), ha="right", color=color,
-                      fontsize=8.5, textcoords="offset points")  # fmt: skip
+        axes.annotate(
+            f"{predicted[-1]:.2f} m at {law.at[-1]:,.0f}",
+            xy=(law.at[-1], predicted[-1]),
+            xytext=(-4, 14),
+            textcoords="offset points",
+            ha="right",
+            color=color,
+            fontsize=8.5,
+        )
     style_axes(axes, LIGHT)
     ticks = [0.8, 1.0, 1.2, 1.5, 2.0]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -109,18 +130,22 @@ def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
 
 def table(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> str:
     """Format the errors by number of training scenes, and what the laws predict for the last one."""
-    rows = []
-    for i, one in enumerate(results):
+    head = ["training scenes", "steps", *(f"{group} {METRIC}" for group in laws)]
+    rows: list[list[str]] = []
+    for i, result in enumerate(results):
         errors = [_text(law.errors[i]) for law in laws.values()]
-        rows.append([f"{training_scenes(one):,}", f"{one.training.get('steps', 0):,}", *errors])
-    last = [law.predicted[:, -1] for law in laws.values()]
-    rows.append([f"{next(iter(laws.values())).at[-1]:,.0f}", "by the law", *map(_text, last)])
-    rows.append(["exponent", "", *(_text(law.exponent) for law in laws.values())])
-    return markdown(["training scenes", "steps", *(f"{group} {METRIC}" for group in laws)], rows)
+        rows.append([f"{training_scenes(result):,}", f"{result.training.get('steps', 0):,}", *errors])
+    first_law = next(iter(laws.values()))
+    predicted = [_text(law.predicted[:, -1]) for law in laws.values()]
+    rows.append([f"{first_law.at[-1]:,.0f}", "by the law", *predicted])
+    exponents = [_text(law.exponent) for law in laws.values()]
+    rows.append(["exponent", "", *exponents])
+    return markdown(head, rows)
 
 
 def _text(interval: Sequence[float] | NDArray[np.float64]) -> str:
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*interval)
+    mean, low, high = interval
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def main(*results: Path, scenes: int = 205_942, out: Path | None = None) -> None:
@@ -134,12 +159,14 @@ def main(*results: Path, scenes: int = 205_942, out: Path | None = None) -> None
         out: Picture to write.
     """
     try:
-        found = [one for path in results for one in read_results(path) if one.training]
-        found.sort(key=training_scenes)
-        laws = {group: fit(found, scenes, group) for group in ROLES}
-        print(table(found, laws))
+        trained: list[Evaluation] = []
+        for path in results:
+            trained += [result for result in read_results(path) if result.training]
+        trained.sort(key=training_scenes)
+        laws = {group: fit(trained, scenes, group) for group in ROLES}
+        print(table(trained, laws))
         if out is not None:
-            save_scene(draw(found, laws), out, dpi=110)
+            save_scene(draw(trained, laws), out, dpi=110)
             print(f"wrote {out}")
     except (DataError, OSError) as error:
         sys.exit(f"error: {error}")
