@@ -36,7 +36,10 @@ def map_from(archive: Any, problems: MapProblems) -> LaneMap:
     Raises: DataError naming the group that is missing, or if a map that has lanes has none that is left.
     """
     groups = {group: _records(archive, group) for group in _GROUPS.values()}
-    has_centerline = any(isinstance(lane, dict) and "centerline" in lane for lane in groups["lane_segments"])
+    has_centerline = False
+    for lane in groups["lane_segments"]:
+        if isinstance(lane, dict) and "centerline" in lane:
+            has_centerline = True
     try:
         return _map_of(groups, has_centerline)
     except DataError:
@@ -62,8 +65,11 @@ def _without_broken(
         intact[group] = []
         ids = set()
         for index, record in enumerate(groups[group]):
-            record_id = record.get("id") if isinstance(record, dict) else None
-            name = f"number {index + 1}" if record_id is None else str(record_id)
+            record_id = None
+            name = f"number {index + 1}"
+            if isinstance(record, dict) and record.get("id") is not None:
+                record_id = record["id"]
+                name = str(record_id)
             with problems.leaving_out(kind, name):
                 alone: dict[str, list[Any]] = {name: [] for name in groups}
                 alone[group].append(record)
@@ -158,7 +164,9 @@ class _Records:
     def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
         values = self.column(key)
         if null is not None:
-            values = [null if value is None else value for value in values]
+            for row, value in enumerate(values):
+                if value is None:
+                    values[row] = null
         return _integers(values, f"{self.group}.{key}")
 
     def id_lists(self, key: str) -> Ragged:

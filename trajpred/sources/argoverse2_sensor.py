@@ -185,7 +185,9 @@ def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_m
     if start not in starts:
         rank = _Window(log, start, slopes).rank(lane_map)
         best = int(rank.argmax())
-        return best if rank[best] >= 0 else -1
+        if rank[best] < 0:
+            return -1
+        return best
     ranks = [_Window(log, first, slopes).rank(lane_map) for first in starts]
     return _focal_tracks(np.stack(ranks), log.object_type)[starts.index(start)]
 
@@ -208,13 +210,20 @@ def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> l
     rest = [number for number in range(len(rank)) if focal[number] < 0]
     for first in range(0, len(rest), _TOGETHER):
         numbers = rest[first : first + _TOGETHER]
-        options = [np.argsort(-rank[number])[:_TOGETHER].tolist() for number in numbers]
-        distinct = (rows for rows in product(*options) if len({*rows}) == len(rows))
-        chosen = max(distinct, key=lambda rows: rank[numbers, rows].sum())
-        for number, row in zip(numbers, chosen, strict=True):
-            focal[number] = row if rank[number, row] >= 0 else -1
-        rank[:, [row for row in focal if row >= 0]] = -1.0
+        for number, row in zip(numbers, _best_assignment(rank[numbers]), strict=True):
+            if rank[number, row] >= 0:
+                focal[number] = row
+        taken = [row for row in focal if row >= 0]
+        rank[:, taken] = -1.0
     return focal
+
+
+def _best_assignment(rank: NDArray[np.float64]) -> tuple[int, ...]:
+    """Choose a column for each row of ``rank`` ``[N, A]``, all distinct, with the largest sum."""
+    rows = np.arange(len(rank))
+    options = [np.argsort(-values)[:_TOGETHER].tolist() for values in rank]
+    distinct = [columns for columns in product(*options) if len(set(columns)) == len(columns)]
+    return max(distinct, key=lambda columns: rank[rows, columns].sum())
 
 
 class _Window:

@@ -216,8 +216,10 @@ def _lane_record(lane_map: LaneMap, row: int) -> dict[str, Any]:
 def _point_records(line: NDArray[np.float64]) -> list[dict[str, float]]:
     """Return the points of ``line`` ``[P, 2]`` or ``[P, 3]``; height 0 by default."""
     records: list[dict[str, float]] = []
-    for x, y, *height in line.tolist():
-        z = height[0] if height else 0.0
+    heights = np.zeros(len(line))
+    if line.shape[1] == 3:
+        heights = line[:, 2]
+    for (x, y), z in zip(line[:, :2].tolist(), heights.tolist(), strict=True):
         records.append({"x": x, "y": y, "z": z})
     return records
 

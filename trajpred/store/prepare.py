@@ -126,11 +126,11 @@ def prepare(
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); the same command continues"
         raise DataError(problem, file=error.filename or store) from None
-    return Summary(
-        scenarios={name: split["scenarios"] for name, split in splits.items()},
-        skipped={name: split["skipped"] for name, split in splits.items()},
-        mixed=_mixtures(store, splits, extended=extend is not None),
-    )
+    summary = Summary({}, {}, _mixtures(store, splits, extended=extend is not None))
+    for split, entry in splits.items():
+        summary.scenarios[split] = entry["scenarios"]
+        summary.skipped[split] = entry["skipped"]
+    return summary
 
 
 def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:

@@ -87,7 +87,8 @@ class ScenarioStore:
     def held_out(self, share: float) -> NDArray[np.bool_]:
         """Return a mask ``[N]`` of about a ``share`` of the scenarios, drawn by their ids alone."""
         numbers = [draw(name, HOLD_OUT) for name in self.scenario_ids]
-        return np.array(numbers, np.float64) < share
+        drawn = np.array(numbers, np.float64)
+        return drawn < share
 
     def halved(self, half: Half) -> ScenarioStore:
         """Return the scenarios of one half (:func:`~trajpred.splits.half_of`) as a store of their own.
@@ -109,7 +110,9 @@ class ScenarioStore:
         return state
 
     def __len__(self) -> int:
-        return self._bounds[-1] if self._rows is None else len(self._rows)
+        if self._rows is None:
+            return self._bounds[-1]
+        return len(self._rows)
 
     def __repr__(self) -> str:
         windows = " or ".join(str(window) for window in self._lengths) or "no"
@@ -118,10 +121,13 @@ class ScenarioStore:
 
     def __getitem__(self, index: int) -> Scenario:
         scenario = self._located(index, decode)
-        return cut(scenario, self._lengths[0]) if self._is_cut else scenario
+        if self._is_cut:
+            return cut(scenario, self._lengths[0])
+        return scenario
 
     def __iter__(self) -> Iterator[Scenario]:
-        return (self[i] for i in range(len(self)))
+        for row in range(len(self)):
+            yield self[row]
 
     def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
         """Read the scenarios of ``rows``, in any order and with repetitions; equals ``ScenarioBatch.of``.
@@ -184,7 +190,10 @@ class ScenarioStore:
             observed, stamps = read_times(file, end - start)
             for row in range(end - start):
                 window = Window(int(observed[row]), len(stamps[row]))
-                windows.append(self._lengths[0] if self._is_cut else window)
+                if self._is_cut:
+                    windows.append(self._lengths[0])
+                else:
+                    windows.append(window)
                 step_s.append(float(mean_step_s(stamps[row], window.observed)))
         return windows, np.array(step_s)
 
@@ -198,7 +207,9 @@ class ScenarioStore:
     @property
     def _entries(self) -> pa.RecordBatch:
         """The entries of the index for the rows of this store."""
-        return self._index if self._rows is None else self._index.take(pa.array(self._rows))
+        if self._rows is None:
+            return self._index
+        return self._index.take(pa.array(self._rows))
 
     @cached_property
     def _index(self) -> pa.RecordBatch:
@@ -230,11 +241,14 @@ def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[t
         scenarios = ScenarioStore(store, split)
         for scenario_id in scenarios.scenario_ids:
             split_of[scenario_id] = scenarios
-    try:
-        ids = [complete_id(name, split_of) for name in names]
-    except DataError as error:
-        raise error.located(store) from None
-    return [(scenario_id, split_of[scenario_id]) for scenario_id in ids]
+    scenarios_of: list[tuple[str, ScenarioStore]] = []
+    for name in names:
+        try:
+            scenario_id = complete_id(name, split_of)
+        except DataError as error:
+            raise error.located(store) from None
+        scenarios_of.append((scenario_id, split_of[scenario_id]))
+    return scenarios_of
 
 
 def complete_id(name: str, ids: Collection[str]) -> str:

@@ -34,7 +34,10 @@ def write_shard(path: Path, rows: list[dict[str, Any]]) -> None:
     """
     batch = encode_batch(rows)
     values, offsets = views(batch)
-    crc32 = [row_checksum(_parts(values, offsets, row)) for row in range(len(rows))]
+    crc32: list[int] = []
+    for row in range(len(rows)):
+        parts = _parts(values, offsets, row)
+        crc32.append(row_checksum(parts))
     _write(path, [*batch.columns, pa.array(crc32, pa.uint32())], SHARD)
 
 
@@ -84,8 +87,8 @@ def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
 def read_times(path: Path, rows: int) -> tuple[NDArray[np.int32], list[NDArray[np.int64]]]:
     """Read the observed steps ``[N]`` and the timestamps of all scenarios of a shard. Raises: DataError."""
     batch = _mapped(path, rows, SHARD)
-    stamps = batch.column("timestamps_ns")
-    return batch.column("num_observed").to_numpy(), [row.values.to_numpy() for row in stamps]
+    stamps = [row.values.to_numpy() for row in batch.column("timestamps_ns")]
+    return batch.column("num_observed").to_numpy(), stamps
 
 
 def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from trajpred.clock import SAME_STEP
 from trajpred.scenario import Scenario
 from trajpred.time_grid import recut
-from trajpred.tracks import Tracks
 
 #: What to do about windows of several kinds.
 ADVICE = (
@@ -96,8 +95,7 @@ def cut(scenario: Scenario, window: Window) -> Scenario:
         return scenario
     shorter = recut(scenario, window.observed, window.future)
     rows = np.flatnonzero(shorter.tracks.valid.any(axis=1))
-    columns = {column.name: getattr(shorter.tracks, column.name)[rows] for column in fields(Tracks)}
-    return replace(shorter, tracks=Tracks(**columns))
+    return replace(shorter, tracks=shorter.tracks.take(rows))
 
 
 def describe_mixture(windows: Collection[Window], step_s: NDArray[np.float64]) -> str:

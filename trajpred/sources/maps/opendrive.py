@@ -28,7 +28,9 @@ def read(root: Element) -> MapParts:
     Broken roads, lanes, links and crossings are left out. Raises: DataError if the map is too large.
     """
     offset = root.find("header/offset")
-    parts = MapParts(frame="the file's own" if offset is None else "the file's own, moved by its offset")
+    parts = MapParts(frame="the file's own")
+    if offset is not None:
+        parts = MapParts(frame="the file's own, moved by its offset")
     frame = _frame(offset)
     roads: dict[str, Road] = {}
     points = 0
@@ -50,7 +52,7 @@ def _frame(offset: Element | None) -> Pose[np.ndarray]:
     """Return the pose of the file's coordinates in the map."""
     if offset is None:
         return Pose(np.zeros(2), np.float64(0))
-    position = np.array([number(offset, axis, 0.0) for axis in "xy"])
+    position = np.array([number(offset, "x", 0.0), number(offset, "y", 0.0)])
     return Pose(position, np.float64(number(offset, "hdg", 0.0)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from xml.etree.ElementTree import Element
@@ -47,7 +47,7 @@ class Cubics:
         """Read elements whose attribute ``start`` is the start. Raises: DataError naming the attribute."""
         rows = []
         for element in elements:
-            factors = [number(element, name) for name in "abcd"]
+            factors = _numbers(element, "abcd")
             rows.append([number(element, start, 0.0), *factors])
         table = np.array(sorted(rows) or [[0.0] * 5])
         return cls(table[:, 0], table[:, 1:])
@@ -90,7 +90,8 @@ class RoadLine:
         parts: list[RoadLine] = []
         for record, (start, end) in zip(records, pairwise(bounds), strict=True):
             grid = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
-            s = np.union1d(grid, [station for station in stations if start < station < end])
+            inner = [station for station in stations if start < station < end]
+            s = np.union1d(grid, inner)
             xy, heading = _curve(record, s - start)
             origin = np.array([number(record, "x"), number(record, "y")])
             origin_heading = np.float64(number(record, "hdg"))
@@ -165,6 +166,11 @@ def _curve(record: Element, ds: Values) -> tuple[Values, Values]:
     return np.cumsum(steps, axis=0), heading
 
 
+def _numbers(element: Element, names: Iterable[str]) -> list[float]:
+    """Read several attributes of an element. Raises: DataError naming the attribute."""
+    return [number(element, name) for name in names]
+
+
 def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
     """Evaluate u(p) and v(p): of poly3, p is u and ``ds`` the length of the curve; else ``ds`` scales p."""
     cubic = record.find("poly3")
@@ -172,14 +178,15 @@ def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
     shapes = "is no line, spiral, arc, poly3 or paramPoly3"
     require(cubic is not None or pair is not None, "planView.geometry", shapes)
     if pair is not None:
-        names = ("aU", "bU", "cU", "dU", "aV", "bV", "cV", "dV")
-        factors = np.array([number(pair, name) for name in names]).reshape(2, 4)
+        u_factors = _numbers(pair, ("aU", "bU", "cU", "dU"))
+        v_factors = _numbers(pair, ("aV", "bV", "cV", "dV"))
+        factors = np.array([u_factors, v_factors])
         p = ds
         if pair.get("pRange", "normalized") == "normalized":
             p = ds / max(number(record, "length"), 1e-9)
     else:
         assert cubic is not None
-        v_factors = [number(cubic, name) for name in "abcd"]
+        v_factors = _numbers(cubic, "abcd")
         factors = np.array([[0, 1, 0, 0], v_factors])
         u = np.linspace(0, ds[-1], 8 * len(ds))
         length = arc_length(_points(factors, u))

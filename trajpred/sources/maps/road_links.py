@@ -59,7 +59,8 @@ def _ends_beyond(
 
     Raises: DataError if there is no such lane.
     """
-    section = at.place[1] + (1 if at.end == END else -1)
+    step = 1 if at.end == END else -1
+    section = at.place[1] + step
     if 0 <= section < len(road.sections):
         has_lane = other in road.sections[section].lanes
         require(has_lane, "lane.link", f"section {section} of road {road.name} has no lane {other}")
@@ -71,7 +72,9 @@ def _ends_beyond(
     if link.get("elementType") == "junction":
         return []  # its connections link the lanes
     beyond = _road(link.get("elementId", ""), roads, parts)
-    return [] if beyond is None else _ends_of(beyond, other, link.get("contactPoint") == "end")
+    if beyond is None:
+        return []
+    return _ends_of(beyond, other, link.get("contactPoint") == "end")
 
 
 def _road(name: str, roads: dict[str, Road], parts: MapParts) -> Road | None:
@@ -89,7 +92,9 @@ def _ends_of(road: Road, lane: int, contact: bool) -> list[LaneEnd]:
     """
     has_lane = road.has_lane(contact, lane) or road.has_lane(not contact, lane)
     require(has_lane, "lane.link", f"road {road.name} has no lane {lane} at its ends")
-    return [LaneEnd(road.place(end, lane), end) for end in (contact, not contact)]
+    at_contact = LaneEnd(road.place(contact, lane), contact)
+    at_other_end = LaneEnd(road.place(not contact, lane), not contact)
+    return [at_contact, at_other_end]
 
 
 def _link_connection(junction: str, connection: Element, roads: dict[str, Road], parts: MapParts) -> None:
@@ -105,7 +110,8 @@ def _link_connection(junction: str, connection: Element, roads: dict[str, Road],
         if incoming is None or onward is None:
             return
         contact = connection.get("contactPoint") == "end"
-        gap = norm(incoming.line.xy[[0, -1]] - onward.line.xy[-1 if contact else 0])
+        meeting = onward.line.xy[-1] if contact else onward.line.xy[0]
+        gap = norm(incoming.line.xy[[0, -1]] - meeting)
         nearest = bool(gap[1] < gap[0])
         for link in connection.iterfind("laneLink"):
             lane_link = f"lane {link.get('from')} to {link.get('to')} of {name}"
@@ -121,13 +127,17 @@ def _connect(lanes: dict[Hashable, Lane], ends: list[LaneEnd], others: list[Lane
 
     Raises: DataError if traffic cannot flow between the named ends, and no other ones touch.
     """
-    pairs = [pair for pair in product(ends, others) if _flows(lanes, *pair) or _flows(lanes, *pair[::-1])]
+    pairs: list[tuple[LaneEnd, LaneEnd]] = []
+    gaps: list[float] = []
+    for end, other in product(ends, others):
+        if _flows(lanes, end, other) or _flows(lanes, other, end):
+            pairs.append((end, other))
+            gaps.append(float(norm(_point(lanes, end) - _point(lanes, other))))
     if not pairs:
         are_driven = any(_is_driven(lanes, end.place) for end in ends)
         are_driven &= any(_is_driven(lanes, other.place) for other in others)
         require(not are_driven, "lane.link", "the lanes lead against each other")
         return
-    gaps = [float(norm(_point(lanes, end) - _point(lanes, other))) for end, other in pairs]
     shortest = min(gaps)
     end, other = pairs[gaps.index(shortest)]
     if shortest > CONNECTED_M and pairs[0] == (ends[0], others[0]):

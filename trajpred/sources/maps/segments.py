@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -49,13 +49,15 @@ def lane_map_of(parts: MapParts) -> LaneMap:
     def values(attribute: str) -> list[Any]:
         return [getattr(lane, attribute) for lane in lanes]
 
-    if any(flag is not None for flag in values("is_intersection")):
-        inside = np.array(values("is_intersection"), np.bool_)
-    else:
-        inside = _crossed(center)
+    flags = values("is_intersection")
+    has_flags = flags.count(None) < len(flags)
+    inside = np.array(flags, np.bool_) if has_flags else _crossed(center)
     turns = [_turn(lane, is_inside) for lane, is_inside in zip(lanes, inside.tolist(), strict=True)]
-    edge1 = [edge for edge, _ in parts.crossings]
-    edge2 = [edge for _, edge in parts.crossings]
+    edge1: list[Line] = []
+    edge2: list[Line] = []
+    for first, second in parts.crossings:
+        edge1.append(first)
+        edge2.append(second)
     segments = _cut(center, sizes)
     lane_map = replace(
         LaneMap.from_centerlines(list(segments), lane_id=lane_id, successors=successors),
@@ -106,15 +108,19 @@ def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]
             number = next(fresh)
         ids.append([number])
     for row, size in zip(ids, sizes, strict=True):
-        row += [next(fresh) for _ in range(size - 1)]
+        row += islice(fresh, size - 1)
     return ids
 
 
 def _free_numbers(taken: set[int]) -> Iterator[int]:
     """Yield the numbers after the largest one that is taken, or between those if there are too few."""
     after = max(taken, default=-1) + 1
-    start = after if 0 <= after <= MAX_ID - MAX_LANES else 0
-    return (number for number in count(start) if number not in taken)
+    start = 0
+    if 0 <= after <= MAX_ID - MAX_LANES:
+        start = after
+    for number in count(start):
+        if number not in taken:
+            yield number
 
 
 def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hashable]) -> list[list[int]]:
@@ -123,8 +129,12 @@ def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hash
     They are the next segment and, at the end of the lane, the lanes ``keys``.
     """
     successors = [[segment] for segment in segments[1:]]
-    distinct = dict.fromkeys(keys)
-    successors.append([ids[key][0] for key in distinct if key in ids])
+    onward: list[int] = []
+    for key in dict.fromkeys(keys):
+        if key in ids:
+            first_segment = ids[key][0]
+            onward.append(first_segment)
+    successors.append(onward)
     return successors
 
 
@@ -161,7 +171,8 @@ def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
     import shapely
 
     shapes = [shapely.LineString(line) for line in lines]
-    return np.isin(np.arange(len(lines)), shapely.STRtree(shapes).query(shapes, predicate="crosses"))
+    crossing = shapely.STRtree(shapes).query(shapes, predicate="crosses")
+    return np.isin(np.arange(len(lines)), crossing)
 
 
 def _turn(lane: Lane, is_inside: bool) -> str:
@@ -191,7 +202,7 @@ def faults(lane_map: LaneMap) -> list[str]:
                 continue
             gap = lane_map.centerline[row][0] - line[-1]
             distances.append(float(norm(gap[:2])))
-    apart = sum(distance > CONNECTED_M for distance in distances)
+    apart = int(np.count_nonzero(np.array(distances) > CONNECTED_M))
     problems: list[str] = []
     if outside:
         problems.append(f"{outside} successors are not in the map")
