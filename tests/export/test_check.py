@@ -82,3 +82,10 @@ def test_scenes_of_any_window_and_rate_are_compared(
     slow, short = resample(scenes[0], 0.5), replace(scenes[0], num_observed=8)
     found = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
     assert len(found.cases) == 5 and found.scored == 4  # the short one ends beyond the model's horizon
+
+
+def test_a_probability_that_is_no_number_is_found_in_any_scene() -> None:
+    cases = (Case("first", 1, 1, 0.0, 0.0), Case("second", 1, 1, 0.0, float("nan")))
+    result = Check(1e-3, "m", cases, usual=0.0, largest=0.0, scored=2, min_fde=(1.0, 1.0))
+    with pytest.raises(DataError, match="a probability differs by nan"):
+        require_limits(result, RULE, Path("bundle"))

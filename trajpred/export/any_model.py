@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from trajpred.export.ports import port_names
 from trajpred.features.config import GraphConfig
 from trajpred.features.relations import RELATIONS, edges_of, relation_kinds
 from trajpred.features.scene_graph import SceneBatch
@@ -47,8 +48,11 @@ _EDGES = _edge_ports()
 
 def _real(port: Port) -> Port:
     """Return the port of the rows of ``port`` without padding."""
-    shape = tuple(REAL.get(size, size) if isinstance(size, str) else size for size in port.shape)
-    return port._replace(name=f"real_{port.name}", shape=shape)
+    shape: list[int | str] = list(port.shape)
+    for axis, size in enumerate(port.shape):
+        if isinstance(size, str):
+            shape[axis] = REAL.get(size, size)
+    return port._replace(name=f"real_{port.name}", shape=tuple(shape))
 
 
 class Stage(nn.Module):
@@ -161,8 +165,9 @@ class Padded(Stage):
 
     def __init__(self) -> None:
         encoder = SIGNATURES["encoder"]
-        valid = tuple(port for port in encoder.inputs if port.name in ("agent_valid", "lane_valid"))
-        super().__init__(Signature((*map(_real, encoder.outputs), *_ROWS, *valid), encoder.outputs))
+        tokens = [_real(port) for port in encoder.outputs]
+        valid = [port for port in encoder.inputs if port.name in ("agent_valid", "lane_valid")]
+        super().__init__(Signature((*tokens, *_ROWS, *valid), encoder.outputs))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         agent, lane, agent_row, lane_row, agent_valid, lane_valid = inputs
@@ -190,12 +195,11 @@ def scene_batch(values: Mapping[str, Tensor]) -> SceneBatch:
         store.batch = torch.zeros_like(store.heading, dtype=torch.int64)
         store.ptr = torch.tensor([0, 1]) * size
     for relation in RELATIONS:
-        name = f"{relation[0]}_{relation[2]}"
-        batch[relation].edge_index = values[f"{name}_index"]
-        batch[relation].edge_kind = values[f"{name}_kind"]
+        sender, _, receiver = relation
+        batch[relation].edge_index = values[f"{sender}_{receiver}_index"]
+        batch[relation].edge_kind = values[f"{sender}_{receiver}_kind"]
     return batch
 
 
 def _named(ports: Sequence[Port], values: Sequence[Tensor]) -> dict[str, Tensor]:
-    names = [port.name for port in ports]
-    return dict(zip(names, values, strict=True))
+    return dict(zip(port_names(ports), values, strict=True))

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
+from trajpred.export.ports import port_names
 from trajpred.export.precision import PrecisionRule
 from trajpred.features.scene_graph import build_batch
 from trajpred.forecast import Forecast
@@ -26,7 +27,6 @@ from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.progress import progress_bar
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import Tracks
 
 #: Limit on differences of probabilities, for precisions with a limit on every agent.
 MAX_PROBABILITY_CHANGE = 1e-3
@@ -108,7 +108,8 @@ def check(
 
     Raises: DataError that names the limit that is exceeded.
     """
-    rule = rule if tolerance_m is None else with_tolerance(rule, tolerance_m)
+    if tolerance_m is not None:
+        rule = with_tolerance(rule, tolerance_m)
     forecaster = OnboardForecaster(bundle)
     if fused:
         content = forecaster.bundle.read(f"{FUSED}.onnx")
@@ -165,12 +166,12 @@ def check_encoder(
     """Compare tokens, poses and order of the rows of ``bundle`` with those of ``model``, as :func:`check`."""
     encoder = OnboardEncoder(bundle)
     scenes = _scenes(model, encoder, scenarios, progress)
-    cases = tuple(_compare_tokens(name, scenario, model, encoder) for name, scenario in scenes)
-    largest = max(case.largest for case in cases)
+    cases = [_compare_tokens(name, scenario, model, encoder) for name, scenario in scenes]
+    largest = float(np.max([case.largest for case in cases]))  # NaN if any is
     if not largest <= rule.token:
         excess = f"a token differs by {largest:.3g}, relative; the limit is {rule.token:g}"
         raise DataError(f"the bundle differs from the model: {excess}", file=bundle.name)
-    return Check(rule.token, "relative", cases, largest, largest)
+    return Check(rule.token, "relative", tuple(cases), largest, largest)
 
 
 def _compare_tokens(name: str, scenario: Scenario, model: Forecaster, encoder: OnboardEncoder) -> Case:
@@ -200,8 +201,8 @@ def _scenes(
     require(bool(scenarios), "scenarios", "are required to check a bundle")
     first = scenarios[0]
     scene = model.scene
-    row = slice(first.focal, first.focal + 1)
-    alone = replace(first, tracks=Tracks(**{name: x[row] for name, x in vars(first.tracks).items()}))
+    focal_alone = first.tracks.take(np.array([first.focal]))
+    alone = replace(first, tracks=focal_alone)
     scenes = [(scenario.scenario_id, scenario) for scenario in scenarios]
     scenes += [
         (f"{first.scenario_id}, focal agent alone", alone),
@@ -217,7 +218,9 @@ def _scenes(
 
 def with_tolerance(rule: PrecisionRule, tolerance_m: float) -> PrecisionRule:
     """Replace the limit for 99 % of the agents; ten times as much becomes the least limit for all."""
-    largest_m = None if rule.largest_m is None else max(rule.largest_m, 10 * tolerance_m)
+    if rule.largest_m is None:
+        return rule._replace(usual_m=tolerance_m)
+    largest_m = max(rule.largest_m, 10 * tolerance_m)
     return rule._replace(usual_m=tolerance_m, largest_m=largest_m)
 
 
@@ -228,7 +231,7 @@ def require_limits(result: Check, rule: PrecisionRule, bundle: Path) -> None:
     if rule.largest_m:
         largest_m = rule.largest_m
         max_probability = MAX_PROBABILITY_CHANGE
-    probability = max(case.probability or 0 for case in result.cases)
+    probability = float(np.max([case.probability or 0 for case in result.cases]))  # NaN if any is
     pytorch, onboard = result.min_fde or (0.0, 0.0)
     max_min_fde = pytorch * (1 + rule.metric) + 1e-3
     limits = (
@@ -253,8 +256,8 @@ def example_arrays(runtime: OnboardEncoder, scenario: Scenario) -> dict[str, NDA
         values[name] = pad(array, lanes)
     values["target"] = pad(np.arange(len(scene.agents.track_id)), agents)
     for graph in runtime.GRAPHS:
-        names = [port.name for port in SIGNATURES[graph].outputs]
-        values |= dict(zip(names, runtime.run(graph, values), strict=True))
+        names = port_names(SIGNATURES[graph].outputs)
+        values.update(zip(names, runtime.run(graph, values), strict=True))
     arrays: dict[str, NDArray[Any]] = {}
     for graph, ports in runtime.bundle.info["graphs"].items():
         for port in (*ports["inputs"], *ports["outputs"]):

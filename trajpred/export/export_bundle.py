@@ -24,6 +24,7 @@ from trajpred.export.any_model import decoder_chain, encoder_chain
 from trajpred.export.check import Check, check, check_encoder, example_arrays
 from trajpred.export.graphs import Decoder, Encoder
 from trajpred.export.interface import interface_page
+from trajpred.export.ports import port_names, ports_among
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
 from trajpred.features.channels import LANE_KINDS
@@ -113,7 +114,8 @@ def export_bundle(
         if fused:
             graphs[bundle.FUSED] = join(graphs, bundle.SIGNATURES[bundle.FUSED], bundle.FUSED)
         with stage(f"converting to {precision}", progress and precision != "fp32"):
-            graphs = {name: rule.convert(graph) for name, graph in graphs.items()}
+            for name, graph in graphs.items():
+                graphs[name] = rule.convert(graph)
         for name, graph in graphs.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
         config = read_checkpoint(checkpoint)[CONFIG]
@@ -178,41 +180,54 @@ def _manifest(
     model = predictor.model
     fixed = _model_sizes(model)
     scene = model.scene
+    fixed_sizes = None
     if sizes is not None:  # they may lower the model's limits: the nearest agents and lanes are kept
-        agents = min(sizes[0], scene.features.max_agents)
-        lanes = min(sizes[1], scene.features.max_lanes)
-        scene = replace(scene, features=replace(scene.features, max_agents=agents, max_lanes=lanes))
-    versions = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
-    futures = {"horizon": fixed["F"], "modes": fixed["K"], "temperature": predictor.temperature}
+        agents, lanes = sizes
+        fixed_sizes = {"A": agents, "L": lanes}
+        features = replace(
+            scene.features,
+            max_agents=min(agents, scene.features.max_agents),
+            max_lanes=min(lanes, scene.features.max_lanes),
+        )
+        scene = replace(scene, features=features)
+    facts: dict[str, Any] = {"history": fixed["T"]}
+    if "decoder" in graphs:
+        facts["horizon"] = fixed["F"]
+        facts["modes"] = fixed["K"]
+        facts["temperature"] = predictor.temperature
+    facts["dim"] = fixed["D"]
+    facts["step_s"] = model.step_s
+    facts["config"] = config
+    facts["training"] = predictor.training
+    made_with = environment()
+    made_with["onnx"] = onnx.__version__
+    made_with["onnxruntime"] = onnxruntime.__version__
     return {
         "format": bundle.FORMAT,
         "version": bundle.VERSION,
         "name": predictor.name,
-        "model": {
-            "history": fixed["T"],
-            **(futures if "decoder" in graphs else {}),
-            "dim": fixed["D"],
-            "step_s": model.step_s,
-            "config": config,
-            "training": predictor.training,
-        },
+        "model": facts,
         "scene": asdict(scene),
-        "sizes": None if sizes is None else {"A": sizes[0], "L": sizes[1]},
+        "sizes": fixed_sizes,
         "indices": INDICES,
         "graphs": {name: _graph_facts(name, graph, fixed) for name, graph in graphs.items()},
-        "made_with": environment() | versions,
+        "made_with": made_with,
     }
 
 
 def _graph_facts(name: str, graph: onnx.ModelProto, fixed: Mapping[str, int]) -> dict[str, Any]:
-    has = {port.name for port in (*graph.graph.input, *graph.graph.output)}
+    names = port_names([*graph.graph.input, *graph.graph.output])
     signature = bundle.SIGNATURES[name]
     operators = Counter(node.op_type for node in graph.graph.node)
     return {
-        "inputs": [_port_facts(port, fixed) for port in signature.inputs if port.name in has],
-        "outputs": [_port_facts(port, fixed) for port in signature.outputs if port.name in has],
+        "inputs": _ports_facts(ports_among(signature.inputs, names), fixed),
+        "outputs": _ports_facts(ports_among(signature.outputs, names), fixed),
         "operators": dict(sorted(operators.items())),
     }
+
+
+def _ports_facts(ports: list[bundle.Port], fixed: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [_port_facts(port, fixed) for port in ports]
 
 
 def _port_facts(port: bundle.Port, fixed: Mapping[str, int]) -> dict[str, Any]:

@@ -18,8 +18,10 @@ def tracing_failure(error: BaseException, module: nn.Module) -> str:
         cause = cause.__cause__
     names = {id(submodule): type(submodule).__name__ for submodule in module.modules()}
     place = _innermost(cause.__traceback__, names) or _innermost(error.__traceback__, names)
-    lines = [line for line in str(cause).splitlines() if line.strip()]
-    reason = lines[0] if lines else type(cause).__name__
+    reason = type(cause).__name__
+    message = str(cause).lstrip()
+    if message:
+        reason = message.splitlines()[0]
     if reason.startswith("Constraints violated"):
         reason = "Python's int, range or a comparison fixes a size of the scene"
     return f"{place or model_name(module)} cannot be traced: {reason.strip().rstrip('.')}"
@@ -56,9 +58,13 @@ def user_of(operation: str, program: ExportedProgram, module: nn.Module) -> str:
         for node in traced.graph.nodes:
             stack = node.meta.get("nn_module_stack")
             if stack and operation == str(node.target):
-                kind = list(stack.values())[-1][1]
-                owner = (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
-                return model_name(module) if owner == type(module).__name__ else owner
+                _, kind = list(stack.values())[-1]
+                if not isinstance(kind, str):
+                    kind = kind.__name__
+                owner = str(kind).rpartition(".")[2]
+                if owner == type(module).__name__:
+                    return model_name(module)
+                return owner
     return model_name(module)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+#: What the page says of models that use poses in the scene's frame.
+FOCAL_ORIGIN = "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
+
 
 def interface_page(manifest: dict[str, Any]) -> str:
     """Return the Markdown page for the content of a ``bundle.json``."""
@@ -13,12 +16,13 @@ def interface_page(manifest: dict[str, Any]) -> str:
         operators |= set(graph["operators"])
     graphs = [_graph(name, graph) for name, graph in manifest["graphs"].items()]
     indices = [f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()]
-    what = f"Encoder without decoder: tokens of {model['dim']} channels"
+    operator_names = [f"`{name}`" for name in sorted(operators)]
+    output = f"Encoder without decoder: tokens of {model['dim']} channels"
     if "decoder" in manifest["graphs"]:
-        what = f"{model['modes']} futures of {model['horizon']} steps"
+        output = f"{model['modes']} futures of {model['horizon']} steps"
     parts = [
         f"# {manifest['name']}: onboard bundle\n",
-        f"{what} from {model['history']} observed steps of {model['step_s']:g} s. "
+        f"{output} from {model['history']} observed steps of {model['step_s']:g} s. "
         f"Precision {manifest['precision']}, ONNX opset {manifest['opset']}, "
         "standard operators only.\n",
         _sizes(manifest) + "\n",
@@ -32,15 +36,16 @@ def interface_page(manifest: dict[str, Any]) -> str:
         "",
         _check(manifest["check"]),
         "## Operators\n",
-        ", ".join(f"`{name}`" for name in sorted(operators)) + "\n",
+        ", ".join(operator_names) + "\n",
     ]
     return "\n".join(parts)
 
 
 def _origin(graphs: dict[str, Any]) -> str:
     for graph in graphs.values():
-        if any(port["name"] == "scene_heading" for port in graph["inputs"]):
-            return "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
+        for port in graph["inputs"]:
+            if port["name"] == "scene_heading":
+                return FOCAL_ORIGIN
     return "Every origin gives the same result."
 
 
@@ -71,9 +76,9 @@ def _row(side: str, port: dict[str, Any]) -> str:
 
 
 def _check(check: dict[str, Any]) -> str:
-    rows = [
-        f"| {case['name']} | {case['agents']} | {case['lanes']} | {case['largest']:.2g} {check['unit']} |"
-        for case in check["cases"]
-    ]
+    rows: list[str] = []
+    for case in check["cases"]:
+        largest = f"{case['largest']:.2g} {check['unit']}"
+        rows.append(f"| {case['name']} | {case['agents']} | {case['lanes']} | {largest} |")
     head = "| scene | agents | lanes | largest difference |\n|---|---|---|---|"
     return "\n".join(("## Check against PyTorch\n", f"Result: {check['summary']}.\n", head, *rows, ""))

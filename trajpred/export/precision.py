@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from trajpred.export.ports import ports_among
 from trajpred.export.trace import quiet
 
 Precision = Literal["fp32", "fp16", "int8"]
@@ -64,10 +64,13 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
                 values = numpy_helper.to_array(weights[name]).astype(np.float16)
                 converted[name] = numpy_helper.from_array(values, f"{name}_half")
         nodes += _half_product(node, f"{node.input[0]}_half_{index}", set(converted))
-    used = set(chain.from_iterable(node.input for node in nodes))
-    kept = [weight for weight in (*weights.values(), *converted.values()) if weight.name in used]
-    del graph.node[:], graph.initializer[:]
+    used: set[str] = set()
+    for node in nodes:
+        used.update(node.input)
+    kept = ports_among([*weights.values(), *converted.values()], used)
+    del graph.node[:]
     graph.node.extend(nodes)
+    del graph.initializer[:]
     graph.initializer.extend(kept)
     return half
 
@@ -77,8 +80,10 @@ def _half_product(node: onnx.NodeProto, cast_input: str, converted: set[str]) ->
     cast_output = f"{node.output[0]}_half"
     product = onnx.NodeProto()
     product.CopyFrom(node)
-    weights = [f"{name}_half" if name in converted else name for name in node.input[1:]]
-    product.input[:] = [cast_input, *weights]
+    product.input[0] = cast_input
+    for position, name in enumerate(node.input):
+        if position > 0 and name in converted:
+            product.input[position] = f"{name}_half"
     product.output[:] = [cast_output]
     return [
         helper.make_node("Cast", [node.input[0]], [cast_input], to=onnx.TensorProto.FLOAT16),
@@ -99,8 +104,11 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
     source.CopyFrom(model)
     del source.graph.value_info[:]  # names shapes that the quantiser is about to change
     joined = {node.output[0] for node in source.graph.node if node.op_type == "Concat"}
-    exact = [node.name for node in source.graph.node if _stays_exact(node, joined)]
-    exact += [f"{name}_MatMul" for name in exact]  # what the quantiser makes of a Gemm before
+    exact: list[str] = []
+    for node in source.graph.node:
+        if _stays_exact(node, joined):
+            exact.append(node.name)
+            exact.append(f"{node.name}_MatMul")  # what the quantiser makes of a Gemm before
     with tempfile.TemporaryDirectory() as folder, quiet():
         path = Path(folder) / "int8.onnx"
         quantize_dynamic(
@@ -115,7 +123,7 @@ def to_int8(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _stays_exact(node: onnx.NodeProto, joined: set[str]) -> bool:
-    if any(name in joined for name in node.input):
+    if not joined.isdisjoint(node.input):
         return True
     names = " ".join(node.input)
     return any(part in names for part in (*TRAJECTORY_WEIGHTS, CURVES))

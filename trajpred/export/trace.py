@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from trajpred.errors import DataError
 from trajpred.export.any_model import Chain
 from trajpred.export.failures import conversion_failure, tracing_failure, user_of
+from trajpred.export.ports import port_names, ports_among
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
 #: Sizes to trace with. Only shapes matter; they differ from each other and from 0 and 1, which torch treats
@@ -61,8 +62,8 @@ def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset
             program = torch.onnx.export(
                 traced,
                 dynamo=True,
-                input_names=[port.name for port in ports.inputs],
-                output_names=[port.name for port in ports.outputs],
+                input_names=port_names(ports.inputs),
+                output_names=port_names(ports.outputs),
                 opset_version=opset,
                 verbose=False,
                 custom_translation_table=TRANSLATIONS,
@@ -71,10 +72,11 @@ def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset
             raise DataError(conversion_failure(error, traced, module)) from None
         assert program is not None
         model = program.model_proto
-        if any(node.op_type == "ScatterND" and node.attribute for node in model.graph.node):
-            user = user_of("aten.index_put.default", traced, module)
-            advice = "which onnxruntime computes wrongly with several threads: use index_add"
-            raise DataError(f"{user} accumulates with index_put, {advice}")
+        for node in model.graph.node:
+            if node.op_type == "ScatterND" and node.attribute:
+                user = user_of("aten.index_put.default", traced, module)
+                advice = "which onnxruntime computes wrongly with several threads: use index_add"
+                raise DataError(f"{user} accumulates with index_put, {advice}")
     _compute_constants(model.graph)
     _name_sizes(model.graph, ports)
     return _without_metadata(model)
@@ -82,7 +84,7 @@ def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset
 
 def _compute_constants(graph: onnx.GraphProto) -> None:
     """Make outputs that are constant outputs of a node: graphs are joined by what their nodes compute."""
-    outputs = {port.name for port in graph.output}
+    outputs = port_names(graph.output)
     for weight in graph.initializer:
         if weight.name in outputs:
             name = weight.name
@@ -128,8 +130,8 @@ def join(graphs: Mapping[str, onnx.ModelProto], signature: Signature, name: str)
             ports[port.name] = port
         nodes += graph.node
         weights += graph.initializer
-    inputs = [ports[port.name] for port in signature.inputs if port.name in ports]
-    outputs = [ports[port.name] for port in signature.outputs if port.name in ports]
+    inputs = [ports[name] for name in port_names(signature.inputs) if name in ports]
+    outputs = [ports[name] for name in port_names(signature.outputs) if name in ports]
     joined = onnx.helper.make_graph(nodes, name, inputs, outputs, weights)
     first = next(iter(graphs.values()))
     return onnx.helper.make_model(joined, opset_imports=first.opset_import, ir_version=first.ir_version)
@@ -139,11 +141,11 @@ def without_unused(model: onnx.ModelProto) -> onnx.ModelProto:
     """Remove nodes, weights and inputs on which no output depends."""
     remove_unused_nodes(model)
     graph = model.graph
-    used = {port.name for port in graph.output}
+    used = set(port_names(graph.output))
     for node in graph.node:
         used |= set(_names_read(node))
     for inputs in (graph.input, graph.initializer):
-        kept = [port for port in inputs if port.name in used]
+        kept = ports_among(inputs, used)
         del inputs[:]
         inputs.extend(kept)
     return model
@@ -178,7 +180,10 @@ def _dynamic_shapes(ports: tuple[Port, ...], sizes: Mapping[str, int]) -> tuple[
             dims[size] = Dim(size)
     shapes: list[dict[int, Dim] | None] = []
     for port in ports:
-        dynamic = {axis: dims[size] for axis, size in enumerate(port.shape) if size in dims}
+        dynamic: dict[int, Dim] = {}
+        for axis, name in enumerate(port.shape):
+            if name in dims:
+                dynamic[axis] = dims[str(name)]
         shapes.append(dynamic or None)
     return tuple(shapes)
 
@@ -197,7 +202,8 @@ def _index_add(values: Any, dim: int, index: Any, source: Any, alpha: int = 1) -
     if alpha != 1:
         source = opset18.Mul(source, opset18.CastLike(opset18.Constant(value_float=float(alpha)), source))
     rank = len(source.shape)
-    other_axes = [axis for axis in range(rank) if axis != dim % rank]
+    other_axes = list(range(rank))
+    other_axes.remove(dim % rank)
     rows = index
     if other_axes:
         rows = opset18.Unsqueeze(index, opset18.Constant(value_ints=other_axes))
