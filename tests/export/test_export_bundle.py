@@ -70,7 +70,7 @@ def test_interface_page_lists_every_tensor(bundle: Path) -> None:
     for name, graph in info["graphs"].items():
         assert f"## {name}.onnx" in page
         ports = graph["inputs"] + graph["outputs"]
-        for listed in [port["name"] for port in ports] + graph["operators"]:
+        for listed in [*(port["name"] for port in ports), *graph["operators"]]:
             assert f"`{listed}`" in page
     summary = info["check"]["summary"]
     assert f"Result: {summary}." in page and "; focal minFDE" in page

@@ -79,7 +79,7 @@ def test_problems_of_a_drive_are_counted(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (["--out", "a.gif"], "--out: must end in .mcap with --tracks"),
+        (["--out", "a.gif"], "--out: must end in .mcap or .jsonl"),
         (["--topic", "/clock"], f"must be one of these, is '/clock': {TOPIC}"),
         (["--frame", "odom"], "objects are in 'map', the map is in 'odom'"),
         (["--scenario", "0a"], "--scenario: cannot be combined with --tracks"),

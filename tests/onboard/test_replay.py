@@ -123,7 +123,7 @@ def test_film_draws_the_forecast_of_each_step(
     [
         (["--bundle", "nowhere"], "make one with trajpred export --out nowhere"),
         (["--bundle", "BUNDLE", "--scenario", "0012"], "0012"),
-        (["--bundle", "BUNDLE", "--out", "film.avi"], ".gif or .mp4"),
+        (["--bundle", "BUNDLE", "--out", "film.avi"], ".gif, .mp4 or .jsonl"),
         (["--bundle", "folder"], "not a bundle"),
     ],
 )
