@@ -91,8 +91,6 @@ def test_no_circle_of_files() -> None:
 
 def test_what_tests_share_is_in_modules_without_tests() -> None:
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        if path.parent.name == "onboard":  # still shares helpers of two test modules
-            continue
         text = path.read_text("utf-8")
         imports = re.findall(r"^(?:from|import) tests\.(?:\w+\.)*test_.*", text, re.MULTILINE)
         assert not imports, path

@@ -4,44 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.onboard.changed_maps import bent, invalid_maps
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecaster
-from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
-
-
-def bent(lane_map: LaneMap, row: int) -> LaneMap:
-    """Move one point of a lane's centerline."""
-    line = lane_map.centerline
-    values = line.values.copy()
-    values[(line.offsets[row] + line.offsets[row + 1]) // 2] += 0.5
-    return replace(lane_map, centerline=replace(line, values=values))
-
-
-def invalid_maps(good: LaneMap) -> dict[str, Any]:
-    """Maps with one invalid field each, and values that are not maps."""
-    line, lanes = good.centerline, len(good)
-    far, nan = line.values.copy(), line.values.copy()
-    far[1, 0], nan[3] = 1e200, np.nan
-    pairs = Ragged(np.zeros((0, 2), np.int64), np.zeros(lanes + 1, np.int64))
-    return {
-        "is_intersection": replace(good, is_intersection=np.arange(lanes) * 7),
-        "far": replace(good, centerline=Ragged(far, line.offsets)),
-        "nan": replace(good, centerline=Ragged(nan, line.offsets)),
-        "columns": replace(good, centerline=Ragged(line.values[:, :1], line.offsets)),
-        "offsets": replace(good, centerline=Ragged(line.values, line.offsets[:-1])),
-        "predecessors": replace(good, predecessors=pairs),
-        "ids": replace(good, lane_id=good.lane_id[:-1]),
-        "none": None,
-        "text": "a map",
-    }
 
 
 def test_each_lane_is_encoded_once(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import INVALID_NAMES
 from tests.features.scenes import moment
-from tests.onboard.test_lane_cache import bent, invalid_maps
+from tests.onboard.changed_maps import bent, invalid_maps
 from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS
