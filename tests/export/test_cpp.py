@@ -175,7 +175,6 @@ def test_an_installed_library_is_found_and_the_pages_compile(
     assert made.returncode == 0, made.stderr
     built = run("cmake", "--build", tmp_path / "out")
     assert built.returncode == 0, built.stdout + built.stderr
-    shutil.copytree(bundle, tmp_path / "bundle")
     assert trajpred("info", "0a1e6f0a", "--save", tmp_path / "lanes.json") == 0
     done = run("cmake", "-E", "chdir", tmp_path, tmp_path / "out" / "consumer")
     assert done.returncode == 0, done.stderr
