@@ -114,8 +114,12 @@ def test_incomparable_results_are_rejected() -> None:
 
 def cells(table: str) -> dict[str, dict[str, str]]:
     """The cells of a Markdown table by row and column."""
-    head, _, *rows = ([c.strip() for c in line.strip("|").split("|")] for line in table.splitlines())
-    return {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    lines: list[list[str]] = []
+    for line in table.splitlines():
+        row = line.strip("|").split("|")
+        lines.append([cell.strip() for cell in row])
+    head = lines[0]
+    return {row[0]: dict(zip(head, row, strict=True)) for row in lines[2:]}
 
 
 def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_first() -> None:

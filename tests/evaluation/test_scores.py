@@ -32,7 +32,8 @@ def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Sc
 
 
 def test_scores_do_not_depend_on_batches(rows: list[Scenario]) -> None:
-    one, other = (scored(rows, ScatteredWorlds(), batch) for batch in (1, 5))
+    one = scored(rows, ScatteredWorlds(), 1)
+    other = scored(rows, ScatteredWorlds(), 5)
     assert one.names == other.names and one.agents == other.agents and one.missing == other.missing
     for group in GROUPS:
         for name, values in one.by_scenario(group).items():

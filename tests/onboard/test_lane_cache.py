@@ -53,7 +53,8 @@ def test_lanes_of_an_overlapping_tile_are_known(
 def test_forecast_after_another_map_is_the_same(
     forecaster: OnboardForecaster, scenes: list[Scenario]
 ) -> None:
-    one, other = (ScenarioBatch.of([scene]) for scene in (scenes[0], scenes[1]))
+    one = ScenarioBatch.of([scenes[0]])
+    other = ScenarioBatch.of([scenes[1]])
     first = forecaster.forecast(one)
     forecaster.forecast(other)
     np.testing.assert_allclose(forecaster.forecast(one).trajectory, first.trajectory, rtol=0, atol=1e-4)

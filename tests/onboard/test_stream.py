@@ -390,7 +390,8 @@ def test_no_update_raises(
             stream.set_map(maps[which])
         names = [track[0] for track in tracks]
         position = np.array([track[1:3] for track in tracks]).reshape(-1, 2) + center
-        heading, speed = ([track[i] for track in tracks] for i in (3, 4))
+        heading = [track[3] for track in tracks]
+        speed = [track[4] for track in tracks]
         now += passed if np.isfinite(passed) else 0.0
         velocity = np.stack((speed, heading), -1) if tracks else None
         found = stream.update(

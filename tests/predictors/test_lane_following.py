@@ -210,7 +210,8 @@ def test_agents_without_a_lane_do_not_use_the_map(case: str) -> None:
     bend = arc_lane(40.0, -0.5, 1.5) + np.array([0.0, 20.0 if case == "far" else 0.0])
     lanes = [np.full((2, 2), 0.1)] if case == "coincident" else [bend[::-1] if case == "oncoming" else bend]
     kind = "pedestrian" if case == "pedestrian" else "vehicle"
-    without, found = (futures(car_at((0.0, 0.0), 6.0, m, object_type=kind)) for m in ([], lanes))
+    without = futures(car_at((0.0, 0.0), 6.0, [], object_type=kind))
+    found = futures(car_at((0.0, 0.0), 6.0, lanes, object_type=kind))
     np.testing.assert_array_equal(found.trajectory, without.trajectory)
     np.testing.assert_array_equal(found.probability, without.probability)
     path = constant_velocity(car_at((0.0, 0.0), 6.0, []), num_future=60).trajectory
@@ -224,7 +225,10 @@ def test_many_branches_are_fast() -> None:
     """3^40 paths through forty layers of three lanes, the first ones of no length."""
     layers = [i for i in range(40) for _ in range(3)]
     lines = [straight_lane(max(i - 20, 0), max(i - 19, 0)) for i in layers]
-    onward = [[3 * (i + 1) + j for j in range(3)] if i < 39 else [] for i in layers]
+    onward: list[list[int]] = []
+    for i in layers:
+        first = 3 * (i + 1)
+        onward.append([first, first + 1, first + 2] if i < 39 else [])
     lines[0] = straight_lane(-5.0, 0.0)
     end = ends(car_at((-1.0, 0.0), 15.0, LaneMap.from_centerlines(lines, successors=onward)))
     np.testing.assert_allclose(end[:, 1], 0.0, atol=1e-6)
@@ -242,7 +246,8 @@ def test_lost_tracks_continue_until_now() -> None:
 
 
 def test_forecast_is_equivariant_to_moving_and_turning_the_scene(sample_scenarios: list[Scenario]) -> None:
-    before, after = (lane_following(one, 60) for one in (sample_scenarios[0], moved(sample_scenarios[0])))
+    before = lane_following(sample_scenarios[0], 60)
+    after = lane_following(moved(sample_scenarios[0]), 60)
     expected = rotate(before.trajectory, np.array(QUARTER)) + FAR
     np.testing.assert_allclose(after.trajectory, expected, atol=1e-5)
     np.testing.assert_allclose(after.probability, before.probability, atol=1e-6)

@@ -145,7 +145,9 @@ def test_probabilities_per_track_are_marginal_predictions(tmp_path: Path) -> Non
 def test_other_column_types_are_read(tmp_path: Path) -> None:
     """Float32, fixed-size lists, categories, numbers as ids, additional columns."""
     one = random_forecast("7", 2, steps=3)
-    x, y = (pa.FixedSizeListArray.from_arrays(one.trajectory[..., i].astype("f4").ravel(), 3) for i in (0, 1))
+    path = one.trajectory.astype("f4")
+    x = pa.FixedSizeListArray.from_arrays(path[..., 0].ravel(), 3)
+    y = pa.FixedSizeListArray.from_arrays(path[..., 1].ravel(), 3)
     columns = {
         **{"extra": np.arange(2 * K), Y: y, X: x},
         "probability": one.probability.astype("f4").ravel(),

@@ -61,8 +61,9 @@ def explain(error: ArgumentError, parser: ArgumentParser, args: Sequence[str]) -
     A wrong name is located and the nearest one suggested; of a value, the parser's own message is shown.
     """
     settings = list(_written(args))
+    defaults = dict(parser.get_defaults().items())
     for setting in settings:
-        if (problem := _problem_of(setting, settings, parser)) is not None:
+        if (problem := _problem_of(setting, settings, defaults)) is not None:
             if setting.file is None:
                 return DataError(f"--{setting.key}: {problem}")
             return DataError(problem, file=setting.file, field=setting.key)
@@ -85,13 +86,15 @@ def _message_of(parser: ArgumentParser, file: Path) -> str | None:
     return None
 
 
-def _problem_of(setting: Setting, settings: Sequence[Setting], parser: ArgumentParser) -> str | None:
-    """Return what is wrong with the name of a setting, or of a group of settings; None if nothing is."""
+def _problem_of(setting: Setting, settings: Sequence[Setting], defaults: dict[str, Any]) -> str | None:
+    """Return what is wrong with the name of a setting, or of a group of settings; None if nothing is.
+
+    ``defaults`` are those of the parser, by dotted name.
+    """
     key = setting.key
     prefix = "" if setting.file else "--"
     if key in LINKED:
         return f"is taken from {prefix}{LINKED[key]}: set that instead"
-    defaults = dict(parser.get_defaults().items())
     for group in _groups_above(key):
         default = defaults.get(f"{group}.class_path")
         if default is not None and key != f"{group}.class_path":

@@ -18,9 +18,10 @@ from trajpred.forecast import Forecast
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
 from trajpred.viz.film_file import write_film
-from trajpred.viz.forecast_layer import draw_modes, draw_truth
+from trajpred.viz.forecast_layer import draw_modes
 from trajpred.viz.scene import draw_scene, future_rows, open_scene
 from trajpred.viz.style import Layer
+from trajpred.viz.truth_layer import draw_truth
 
 #: Seconds of history that follow each agent.
 HISTORY_S = 2.0

@@ -13,8 +13,9 @@ from matplotlib.patheffects import withStroke
 from trajpred.forecast import Forecast
 from trajpred.geometry import arc_length, points_along
 from trajpred.scenario import Scenario
-from trajpred.viz.agent_layer import agent_outlines, roles
-from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
+from trajpred.viz.agent_layer import agent_outlines
+from trajpred.viz.style import PROBABILITY_NORM, Layer
+from trajpred.viz.truth_layer import true_future
 from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
 
 #: Font size of labels (points).
@@ -39,8 +40,6 @@ BAND_OPACITY = 0.34
 SAME_END = 3.0
 #: Labels further than this from their end point (points) get a leader line.
 LEADER = 14.0
-#: Dash and gap of a true future, in multiples of the line width.
-DASHES = (0.0, (2.6, 1.4))
 #: A Laplace distribution holds this share within ``BAND`` scales of its centre: P(|x| < w) = 1 - exp(-w / b).
 BAND_SHARE = 0.8
 BAND = -float(np.log(1 - BAND_SHARE))
@@ -191,76 +190,6 @@ def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
     # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
     points.append(np.repeat(truth[-1:], 6, axis=0))
     return np.concatenate(points)
-
-
-def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
-    """Draw the true future of those tracks ``rows`` that have one, dashed, and where it ends."""
-    has_future = scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)
-    for row in rows[has_future].tolist():
-        path = true_future(scenario, row)
-        color = view.theme.role[Role(roles(scenario)[row])]
-        if row == scenario.focal:
-            _draw_focal_truth(axes, view, path, color, ends)
-        else:
-            _draw_other_truth(axes, view, path, color, ends)
-
-
-def _draw_focal_truth(axes: Axes, view: View, path: np.ndarray, color: str, ends: bool) -> None:
-    axes.plot(
-        path[:, 0],
-        path[:, 1],
-        color=color,
-        linewidth=1.7,
-        linestyle=DASHES,
-        dash_capstyle="butt",
-        alpha=1.0,
-        zorder=Layer.TRUTH,
-        gid="focal-truth",
-        path_effects=[withStroke(linewidth=3.0, foreground=view.theme.halo, alpha=0.8)],
-    )
-    if ends:
-        axes.scatter(
-            path[-1, 0],
-            path[-1, 1],
-            marker="*",
-            s=9.5**2,
-            color=color,
-            edgecolors=view.theme.halo,
-            linewidths=0.7,
-            zorder=Layer.TRUTH_END,
-        )
-
-
-def _draw_other_truth(axes: Axes, view: View, path: np.ndarray, color: str, ends: bool) -> None:
-    axes.plot(
-        path[:, 0],
-        path[:, 1],
-        color=color,
-        linewidth=0.9,
-        linestyle=DASHES,
-        dash_capstyle="butt",
-        alpha=0.75,
-        zorder=Layer.OTHER_TRUTH,
-        gid="other-truth",
-        path_effects=[withStroke(linewidth=0.9 + 1.3, foreground=view.theme.halo, alpha=0.8)],
-    )
-    if ends:
-        axes.scatter(
-            path[-1, 0],
-            path[-1, 1],
-            marker="o",
-            s=3.0**2,
-            color=color,
-            edgecolors=color,
-            linewidths=0.7,
-            zorder=Layer.OTHER_TRUTH,
-        )
-
-
-def true_future(scenario: Scenario, row: int) -> np.ndarray:
-    """Return the valid future positions ``[F, 2]`` of a track."""
-    future = slice(scenario.num_observed, None)
-    return scenario.tracks.position[row, future][scenario.tracks.valid[row, future]]
 
 
 def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:

@@ -14,8 +14,9 @@ from trajpred.scenario import Scenario
 from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.film import CAPTION, END_S, Film, Frame, until
 from trajpred.viz.film_file import write_film
-from trajpred.viz.forecast_layer import draw_modes, draw_truth
+from trajpred.viz.forecast_layer import draw_modes
 from trajpred.viz.scene import future_rows
+from trajpred.viz.truth_layer import draw_truth
 
 
 class ReplayFrame(NamedTuple):
