@@ -18,6 +18,7 @@ from trajpred.geometry import (
     causal_heading,
     causal_velocity,
     direction,
+    forward_heading,
     heading_known,
     last_step,
     mean_step_s,
@@ -141,7 +142,7 @@ def test_motion_depends_on_no_later_step() -> None:
         (position, valid), (other, other_valid) = random_tracks(now), random_tracks(now + 100)
         other[:, : now + 1], other_valid[:, : now + 1] = position[:, : now + 1], valid[:, : now + 1]
         before, after = causal_velocity(position, valid, STEP), causal_velocity(other, other_valid, STEP)
-        headings = causal_heading(before, valid), causal_heading(after, other_valid)
+        headings = causal_heading(before, position, valid), causal_heading(after, other, other_valid)
         for one, two in ((before, after), headings):
             assert one[:, : now + 1].tobytes() == two[:, : now + 1].tobytes()
 
@@ -163,28 +164,39 @@ def test_single_states_late_in_a_long_recording_have_no_velocity() -> None:
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 1)])
 def test_motion_of_empty_and_single_steps_is_zero(shape: tuple[int, int]) -> None:
     velocity = causal_velocity(np.ones((*shape, 2)), np.ones(shape, bool), STEP)
-    heading = causal_heading(velocity, np.ones(shape, bool))
+    heading = causal_heading(velocity, np.ones((*shape, 2)), np.ones(shape, bool))
     assert velocity.shape == (*shape, 2) and not velocity.any()
     assert heading.shape == shape and not heading.any()
 
 
-def test_headings_before_a_track_first_moves_are_unknown() -> None:
-    velocity = np.array([[[0, 0], [0.1, 0], [0, 3], [0, 0]], [[2, 0], [2, 0], [0, 0], [0, 0]]], np.float64)
-    heading = causal_heading(velocity, np.ones((2, 4), bool))
-    known = heading_known(heading, velocity)
-    assert known[0].tolist() == [False, False, True, True] and known[1, :2].all()
+def test_headings_before_a_track_has_moved_are_unknown() -> None:
+    x = np.array([0, 0.9, 1.1, 5, 5.2, 4.9])
+    position = np.stack((x, np.zeros(6)), -1)[None]
+    velocity = np.array([[[9, 0], [9, 0], [0, 9], [9, 0], [0.1, 0.1], [-0.1, 0]]], np.float64)
+    valid = np.ones((1, 6), bool)
+    heading = causal_heading(velocity, position, valid)
+    np.testing.assert_allclose(heading[0], [0, 0, np.pi / 2, 0, 0, 0])
+    assert heading_known(heading, position, valid)[0].tolist() == [False, False, True, True, True, True]
+    assert heading_known(np.full((1, 6), 0.1), position, valid).all(), "a heading that is given"
 
 
 def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
     course = np.linspace(0, 12, 200)
-    heading = causal_heading(5 * unit_vector(course)[None], np.ones((1, 200), bool))
-    np.testing.assert_allclose(wrap_angle(heading[0] - course), 0, atol=1e-12)
-    slow, fast = STANDING_SPEED * 0.99, STANDING_SPEED * 1.01
-    velocity = np.array([[[slow, 0], [0, fast], [-slow, 0], [0, 0], [-fast, 0], [9, 9]]])
-    heading = causal_heading(velocity, np.array([[True] * 5 + [False]]))
-    np.testing.assert_allclose(heading, [[0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
-    noise, valid = np.random.default_rng(0).normal(scale=0.02, size=(1, 110, 2)), np.ones((1, 110), bool)
-    assert not causal_heading(causal_velocity(noise, valid, STEP), valid)[0, 10:].any(), "stationary"
+    position = np.full((1, 200, 2), 9.0)
+    position[0, 0] = 0.0
+    heading = causal_heading(5 * unit_vector(course)[None], position, np.ones((1, 200), bool))
+    np.testing.assert_allclose(wrap_angle(heading[0, 1:] - course[1:]), 0, atol=1e-12)
+    slow = STANDING_SPEED * 0.99
+    fast = STANDING_SPEED * 1.01
+    velocity = np.array([[[fast, 0], [slow, 0], [0, fast], [-slow, 0], [0, 0], [-fast, 0], [9, 9]]])
+    heading = causal_heading(velocity, position[:, :7], np.array([[True] * 6 + [False]]))
+    np.testing.assert_allclose(heading, [[0, 0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
+
+
+def test_a_standing_track_has_no_heading_however_noisy_its_velocity_is() -> None:
+    noise = np.random.default_rng(0).normal(scale=0.1, size=(20, 110, 2))
+    valid = np.ones((20, 110), bool)
+    assert not causal_heading(causal_velocity(noise, valid, STEP), noise, valid).any()
 
 
 def test_the_mean_step_ignores_future_timestamps() -> None:
@@ -196,3 +208,12 @@ def test_the_step_of_one_observed_step_is_that_to_the_future() -> None:
     stamps = np.array([[0, 500, 1000], [0, 40, 80]]) * 10**6
     assert mean_step_s(stamps, 1).tolist() == pytest.approx([0.5, 0.04])
     assert mean_step_s(stamps[:, :1], 1).tolist() == [STEP_S, STEP_S]
+
+
+def test_headings_turn_with_a_track_that_moves_backwards_until_it_moves_forwards_again() -> None:
+    velocity = np.array([[[0.5, 0], [-3, 0], [-0.5, 0], [-9, 0], [0, 9], [2, 0], [0, 0]]], np.float64)
+    heading = np.full((1, 7), 0.25)
+    valid = np.array([[True, True, True, False, True, True, True]])
+    turned = 0.25 - np.pi
+    expected = [0.25, turned, turned, turned, 0.25, 0.25, 0.25]
+    np.testing.assert_allclose(forward_heading(heading, velocity, valid)[0], expected, atol=1e-12)

@@ -48,7 +48,9 @@ def test_defaults_of_from_arrays() -> None:
     np.testing.assert_array_equal(tracks.position, np.nan_to_num(position))
     velocity = causal_velocity(position, tracks.valid, 0.5)
     np.testing.assert_array_equal(tracks.velocity, velocity)
-    np.testing.assert_array_equal(tracks.heading, causal_heading(velocity, tracks.valid) * tracks.valid)
+    np.testing.assert_array_equal(
+        tracks.heading, causal_heading(velocity, tracks.position, tracks.valid) * tracks.valid
+    )
     assert (tracks.track_id.tolist(), made.focal_id) == (["0", "1", "2"], "0")
     assert tracks.category.tolist() == [TrackCategory.FOCAL, TrackCategory.SCORED, TrackCategory.SCORED]
     assert {OBJECT_TYPES[code] for code in tracks.object_type} == {"vehicle"}

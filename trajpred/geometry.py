@@ -26,6 +26,10 @@ else:
 POSE_SCALE = 30.0
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
+#: Speed in m/s above which a track that moves against its heading is taken to be annotated backwards.
+BACKWARDS_SPEED = 1.0
+#: Metres from its first position after which a track has moved.
+MOVED_M = 1.0
 #: Heading of a state without any, before the first movement of a track whose headings follow from positions.
 UNKNOWN_HEADING = 0.0
 #: Seconds between the steps of Argoverse, which are assumed of a single step.
@@ -174,7 +178,7 @@ def points_along(line: NDArray[np.float64], distance: NDArray[np.float64]) -> ND
     return np.stack((x, y), -1)
 
 
-def hold_last(values: NDArray[np.float64], valid: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
+def hold_last(values: NDArray[Any], valid: NDArray[np.bool_], initial: Any) -> NDArray[Any]:
     """Replace each invalid one of ``values`` ``[..., T]`` by the last valid one; before it, ``initial``."""
     steps = np.arange(valid.shape[-1])
     latest = np.maximum.accumulate(np.where(valid, steps, -1), axis=-1)
@@ -241,23 +245,53 @@ def _window_slopes(
     return np.where(fits, slope, 0.0)
 
 
-def causal_heading(velocity: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
+def has_moved(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether a track is farther than :data:`MOVED_M` from its first valid position: ``[A, T]``.
+
+    Positions are ``[A, T, 2]`` in metres. The noise of a standing object makes velocities, but no distance.
+    """
+    if not valid.size:
+        return valid
+    first = position[np.arange(len(valid)), valid.argmax(axis=1)]
+    moved: NDArray[np.bool_] = norm(position - first[:, None]) > MOVED_M
+    return valid & moved
+
+
+def causal_heading(
+    velocity: NDArray[np.float64], position: NDArray[np.float64], valid: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Return the direction of travel ``[A, T]`` in radians, or the last one above :data:`STANDING_SPEED`.
 
-    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track first moves: unknown, see
+    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track :func:`has_moved`: unknown, see
     :func:`heading_known`.
     """
-    moving = valid & (norm(velocity) > STANDING_SPEED)
+    moving = has_moved(position, valid) & (norm(velocity) > STANDING_SPEED)
     return hold_last(direction(velocity), moving, UNKNOWN_HEADING)
 
 
-def heading_known(heading: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether headings ``[...]`` are known, of states with ``velocity`` ``[..., 2]``.
+def heading_known(
+    heading: NDArray[np.float64], position: NDArray[np.float64], valid: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Whether headings ``[A, T]`` are known, of states at ``position`` ``[A, T, 2]``.
 
-    Those that :func:`causal_heading` sets before a track first moves are not.
+    Those that :func:`causal_heading` sets before a track has moved are not.
     """
-    moving: NDArray[np.bool_] = norm(velocity) > STANDING_SPEED
-    return moving | (heading != UNKNOWN_HEADING)
+    return valid & ((heading != UNKNOWN_HEADING) | has_moved(position, valid))
+
+
+def forward_heading(
+    heading: NDArray[np.float64], velocity: NDArray[np.float64], valid: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the headings ``[A, T]`` in radians, reversed where a track moves against them.
+
+    Detectors and annotators confuse front and back. A track is reversed from the valid step at which it moves
+    backwards faster than :data:`BACKWARDS_SPEED` until it moves forwards as fast; ``velocity`` is
+    ``[A, T, 2]`` in m/s.
+    """
+    ahead = (unit_vector(heading) * velocity).sum(-1)
+    decides = valid & (np.abs(ahead) > BACKWARDS_SPEED)
+    backwards = hold_last(ahead < 0, decides, False)
+    return np.where(backwards, wrap_angle(heading + np.pi), heading)
 
 
 def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:

@@ -195,7 +195,7 @@ class Scenario:
             velocity = causal_velocity(xy, mask, step_s)
         speed = as_array(velocity, np.float64, "velocity", (A, T, 2))
         if heading is None:
-            heading = causal_heading(speed, mask)
+            heading = causal_heading(speed, xy, mask)
         angle = as_array(heading, np.float64, "heading", (A, T))
         if category is None:
             category = np.full(A, TrackCategory.SCORED)

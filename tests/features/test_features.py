@@ -71,6 +71,22 @@ def test_anchors_are_lane_following_in_the_agents_own_frames(scenario: Scenario)
     assert features_of(scenario, DEFAULT).agents.anchors.shape[1:] == (6, 0, 2)
 
 
+def test_an_agent_annotated_backwards_has_the_features_of_one_that_faces_forwards(scenario: Scenario) -> None:
+    tracks = scenario.tracks
+    facing = np.stack((np.cos(tracks.heading), np.sin(tracks.heading)), -1)
+    forwards = (facing * tracks.velocity).sum(-1)
+    first = tracks.valid.argmax(1)
+    moves = forwards[np.arange(len(tracks)), first] > 2
+    assert moves.sum() > 2
+    heading = np.where(moves[:, None], tracks.heading - np.pi, tracks.heading)
+    backwards = replace(scenario, tracks=replace(tracks, heading=heading))
+    config = FeatureConfig(anchor_steps=60)
+    expected = features_of(scenario, config).agents
+    found = features_of(backwards, config).agents
+    for name in ("position", "velocity", "history", "anchors", "target"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=2e-3, err_msg=name)
+
+
 def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
     features = features_of(scenario, DEFAULT)
     truth = local_truth(scenario, features)

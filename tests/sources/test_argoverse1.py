@@ -179,7 +179,7 @@ def test_window_roles_categories_and_motion(tmp_path: Path) -> None:
     parked = tracks.index("parked")
     np.testing.assert_allclose(tracks.velocity[focal, 1:], [[10, 0]] * 49, atol=1e-6)
     np.testing.assert_allclose(tracks.velocity[ego, 1:], [[0, 5]] * 49, atol=1e-6)
-    np.testing.assert_allclose(tracks.heading[ego, 1:], np.pi / 2, atol=1e-6)
+    np.testing.assert_allclose(tracks.heading[ego, 3:], np.pi / 2, atol=1e-6)
     assert not tracks.heading[parked].any() and np.abs(tracks.velocity[parked, 9:]).max() < 0.1
 
 

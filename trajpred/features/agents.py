@@ -11,9 +11,19 @@ from numpy.typing import NDArray
 from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE
 from trajpred.features.config import FeatureConfig
 from trajpred.features.lane_futures import MODES, lane_futures
-from trajpred.features.lane_paths import Routes
+from trajpred.features.lane_matching import Routes, nearest_heading
 from trajpred.features.ragged import smallest_in_scene
-from trajpred.geometry import Pose, norm, relative_pose, rotate, to_local, unit_vector
+from trajpred.geometry import (
+    Pose,
+    forward_heading,
+    heading_known,
+    last_step,
+    norm,
+    relative_pose,
+    rotate,
+    to_local,
+    unit_vector,
+)
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
@@ -54,7 +64,48 @@ class AgentFeatures:
 def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
     """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
     last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
-    return Pose(batch.tracks.position, batch.tracks.heading)[batch.focal, last]
+    return observed_poses(batch, batch.focal)[np.arange(len(batch)), last]
+
+
+def observed_poses(batch: ScenarioBatch, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
+    """Return the observed poses ``[R, T]`` of the tracks ``rows``, city frame, with headings completed.
+
+    A track that moves backwards is taken to face the other way. Before its heading is known, a track heads as
+    it does at last; one whose heading remains unknown heads along the nearest lane, if there is any.
+    """
+    tracks = batch.tracks
+    now = batch.num_observed
+    valid = tracks.valid[rows, :now]
+    position = tracks.position[rows, :now]
+    recorded = tracks.heading[rows, :now]
+    known = heading_known(recorded, position, valid)
+    heading = forward_heading(recorded, tracks.velocity[rows, :now], known)
+    row = np.arange(len(rows))
+    last = last_step(valid)
+    final = heading[row, last]
+    unknown = np.flatnonzero(~known[row, last])
+    final[unknown] = _lane_headings(batch, rows[unknown], position[unknown, last[unknown]])
+    return Pose(position, np.where(known, heading, final[:, None]))
+
+
+def _lane_headings(
+    batch: ScenarioBatch, rows: NDArray[np.int64], position: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the direction ``[R]`` of the lane nearest to each of the tracks ``rows`` at ``position``."""
+    heading = np.zeros(len(rows))
+    track_scene = batch.track_scene[rows]
+    for scene in np.unique(track_scene):
+        here = np.flatnonzero(track_scene == scene)
+        heading[here] = nearest_heading(_routes(batch, scene), position[here])
+    return heading
+
+
+def _routes(batch: ScenarioBatch, scene: int) -> Routes:
+    """Return the lanes of a scene."""
+    lanes = Routes.of(batch.map)
+    if len(batch) == 1:
+        return lanes
+    return lanes.take(np.flatnonzero(batch.lane_scene == scene))
 
 
 def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
@@ -64,12 +115,12 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
     keep, last, elapsed = _select(batch, origin, config)
     scene = batch.track_scene[keep]
     valid = tracks.valid[keep]
-    position = tracks.position[keep, last]
-    heading = tracks.heading[keep, last]
+    agents = np.arange(len(keep))
+    poses = observed_poses(batch, keep)
+    current = poses[agents, last]
 
-    frame = Pose(position[:, None], heading[:, None])
-    observed_poses = Pose(tracks.position[keep, :now], tracks.heading[keep, :now])
-    past = relative_pose(observed_poses, frame)
+    frame = Pose(current.position[:, None], current.heading[:, None])
+    past = relative_pose(poses, frame)
     velocity = rotate(tracks.velocity[keep, :now], -frame.heading)
     observed = valid[:, :now, None]
     history = np.concatenate(
@@ -86,14 +137,14 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
         scene=scene,
         track=keep,
         track_id=tracks.track_id[keep],
-        position=(position - origin[scene]).astype(np.float32),
-        heading=heading.astype(np.float32),
-        velocity=velocity[np.arange(len(keep)), last].astype(np.float32),
+        position=(current.position - origin[scene]).astype(np.float32),
+        heading=current.heading.astype(np.float32),
+        velocity=velocity[agents, last].astype(np.float32),
         elapsed_s=elapsed.astype(np.float32),
         object_type=_visible_types(tracks.object_type[keep], config),
         category=tracks.category[keep].astype(np.int64),
         history=np.where(observed, history, 0.0).astype(np.float32),
-        anchors=_anchors(batch, keep, last, config.anchor_steps),
+        anchors=_anchors(batch, keep, last, current, config.anchor_steps),
         target=np.where(valid[:, now:, None], future, 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
@@ -107,9 +158,13 @@ def _visible_types(object_type: NDArray[np.int8], config: FeatureConfig) -> NDAr
 
 
 def _anchors(
-    batch: ScenarioBatch, keep: NDArray[np.int64], last: NDArray[np.int64], steps: int
+    batch: ScenarioBatch,
+    keep: NDArray[np.int64],
+    last: NDArray[np.int64],
+    current: Pose[np.ndarray],
+    steps: int,
 ) -> NDArray[np.float32]:
-    """Predict the tracks ``keep`` from their steps ``last`` along the lanes: ``[A, 6, steps, 2]``."""
+    """Predict the tracks ``keep`` along the lanes from their poses at ``last``: ``[A, 6, steps, 2]``."""
     anchors = np.zeros((len(keep), MODES, steps, 2), np.float32)
     if steps == 0:
         return anchors
@@ -117,16 +172,12 @@ def _anchors(
     track_scene = batch.track_scene[keep]
     gap = batch.num_observed - 1 - last
     time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[track_scene, None]
-    poses = Pose(tracks.position, tracks.heading)
     for scene in np.unique(track_scene):
         agents = np.flatnonzero(track_scene == scene)
         rows = keep[agents]
-        step = last[agents]
-        pose = poses[rows, step]
-        velocity = tracks.velocity[rows, step]
-        lanes = Routes.of(batch.map)
-        if len(batch) > 1:
-            lanes = lanes.take(np.flatnonzero(batch.lane_scene == scene))
+        pose = current[agents]
+        velocity = tracks.velocity[rows, last[agents]]
+        lanes = _routes(batch, scene)
         path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[agents])
         origin = pose.position[:, None, None]
         heading = pose.heading[:, None, None]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
+from trajpred.features.lane_matching import Routes
+from trajpred.features.lane_paths import POINTS, LanePaths, lane_paths
 from trajpred.features.ragged import rank_in_scene
 from trajpred.geometry import STANDING_SPEED, Pose, direction, displacement_on_arc, norm, unit_vector
 from trajpred.tracks import OBJECT_TYPES

@@ -5,49 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.features.ragged import interpolate, smallest_in_scene
+from trajpred.features.lane_matching import Routes, arc_of, match_lanes, within_reach
+from trajpred.features.ragged import interpolate
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
 
 #: Points of a path.
 POINTS = 64
-#: A lane matches if its centreline is this near (m): adjacent lanes, 3 to 4 m aside, match too, as lane
-#: changes.
-MATCH_RADIUS_M = 5.0
-#: Its direction must also be this near (radians).
-MATCH_ANGLE = np.pi / 4
-#: Standard deviation (m) of the distance to the centreline, which weighs the paths.
-OFFSET_SD_M = 1.5
-#: Standard deviation (radians) of the difference of directions.
-ANGLE_SD = 0.3
 #: Standard deviation (radians) of the turn of a path after a fork.
 TURN_SD = 1.0
-#: Number of best matching lanes that are followed.
-MAX_LANES = 4
-#: Number of paths from each of them.
+#: Number of paths from each matching lane.
 MAX_PATHS = 8
-
-
-class Routes(NamedTuple):
-    """Where lanes lead: the fields of a :class:`~trajpred.lane_map.LaneMap` that paths follow."""
-
-    lane_id: NDArray[np.int64]
-    centerline: Ragged
-    successors: Ragged
-
-    @classmethod
-    def of(cls, lanes: LaneMap) -> Routes:
-        return cls(lanes.lane_id, lanes.centerline, lanes.successors)
-
-    def take(self, rows: NDArray[np.int64]) -> Routes:
-        """Select lanes by their rows."""
-        return Routes(self.lane_id[rows], self.centerline.take(rows), self.successors.take(rows))
 
 
 @dataclass(frozen=True)
@@ -79,12 +50,12 @@ def lane_paths(
     weight, however much the road turns.
     """
     forks = _forks(lanes)
-    near = _within_reach(lanes, pose.position, reach)
+    near = within_reach(lanes, pose.position, reach)
     lanes = lanes.take(near)
-    agents, starts, alongs, weights = _match(lanes, pose)
+    agents, starts, alongs, weights = match_lanes(lanes, pose)
     group = _alternatives(agents, starts, forks[near])
     alone = np.bincount(group)[group] == 1
-    lengths = _arc(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
+    lengths = arc_of(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
     following = _following(lanes)
     chains: list[list[int]] = []
     match: list[int] = []
@@ -176,66 +147,6 @@ def _turn_likelihood(
     straightest = np.full(group.max() + 1, np.inf)
     np.minimum.at(straightest, group, exponent)
     return np.exp(straightest[group] - exponent)
-
-
-def _within_reach(
-    lanes: Routes, position: NDArray[np.float64], reach: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    """Return the rows of the lanes that paths can touch, since the map may be a whole city's."""
-    if not len(lanes.lane_id):
-        return np.zeros(0, np.int64)
-    xy = lanes.centerline.values[:, :2]
-    first = lanes.centerline.offsets[:-1]
-    low = np.minimum.reduceat(xy, first)
-    high = np.maximum.reduceat(xy, first)
-    gap = np.maximum(low - position[:, None], position[:, None] - high).clip(0)
-    return np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0))
-
-
-def _match(
-    lanes: Routes, pose: Pose[np.ndarray]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Match each agent with the best lanes: ``[N]`` agents, lanes, metres along the lane, and weights."""
-    xy = lanes.centerline.values[:, :2]
-    lane = np.repeat(np.arange(len(lanes.lane_id)), lanes.centerline.lengths)
-    step = np.diff(xy, axis=0)
-    # Steps from one lane to the next are no segments; steps without a length have no direction.
-    real = np.flatnonzero((lane[1:] == lane[:-1]) & (norm(step) > 1e-6))
-    start = xy[real]
-    step = step[real]
-    lane = lane[real]
-    size = norm(step)
-    heading = direction(step)
-    # A square around each start leaves few pairs of agent and segment.
-    within = MATCH_RADIUS_M + size
-    beside = np.abs(pose.position[:, None] - start) <= within[:, None]
-    agent, segment = np.nonzero(beside.all(axis=-1))
-    to_agent = pose.position[agent] - start[segment]
-    ahead = step[segment]
-    share = np.clip((to_agent * ahead).sum(-1) / size[segment] ** 2, 0, 1)
-    gap = norm(to_agent - share[:, None] * ahead)
-    angle = wrap_angle(pose.heading[agent] - heading[segment])
-    near = (gap <= MATCH_RADIUS_M) & (np.abs(angle) <= MATCH_ANGLE)
-    agent = agent[near]
-    segment = segment[near]
-    share = share[near]
-    cost = (gap[near] / OFFSET_SD_M) ** 2 + (angle[near] / ANGLE_SD) ** 2
-    agent_and_lane = agent * max(len(lanes.lane_id), 1) + lane[segment]
-    best = smallest_in_scene(agent_and_lane, 1, cost)
-    best = best[smallest_in_scene(agent[best], MAX_LANES, cost[best])]
-    agent = agent[best]
-    segment = segment[best]
-    share = share[best]
-    along = _arc(lanes)[real[segment]] + share * size[segment]
-    weight = np.exp(-0.5 * cost[best])
-    return agent, lane[segment], along, weight
-
-
-def _arc(lanes: Routes) -> NDArray[np.float64]:
-    """Return the metres ``[N]`` from the start of its lane to each point."""
-    gap = np.concatenate((np.zeros(1), norm(np.diff(lanes.centerline.values[:, :2], axis=0))))
-    arc = np.cumsum(gap[: len(lanes.centerline.values)])
-    return arc - np.repeat(arc[lanes.centerline.offsets[:-1]], lanes.centerline.lengths)
 
 
 def _walk(lane: int, reach: float, length: list[float], following: list[list[int]]) -> Iterator[list[int]]:

@@ -113,7 +113,8 @@ class HistoryTable:
         if not (np.isfinite(self._motion) | ~valid[..., None]).all():
             derived = causal_velocity(self._position, valid, self.step_s)
             velocity = np.where(np.isfinite(velocity), velocity, derived)
-            heading = np.where(np.isfinite(heading), heading, causal_heading(velocity, valid))
+            derived_heading = causal_heading(velocity, self._position, valid)
+            heading = np.where(np.isfinite(heading), heading, derived_heading)
         return Tracks(
             track_id=self.track_id,
             object_type=self._object_type,

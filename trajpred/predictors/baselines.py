@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
+from trajpred.features.agents import observed_poses
 from trajpred.features.lane_futures import lane_futures
-from trajpred.features.lane_paths import Routes
+from trajpred.features.lane_matching import Routes
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, Pose, displacement_on_arc, heading_known, norm, wrap_angle
+from trajpred.geometry import STANDING_SPEED, displacement_on_arc, heading_known, norm, wrap_angle
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 
 #: Last seconds that the turn rate is fitted to, the current step included.
 TURN_WINDOW_S = 1.0
@@ -56,9 +58,10 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     """
     rows, last = last_observed(scenario)
     tracks = scenario.tracks
+    poses = observed_poses(ScenarioBatch.of([scenario]), rows)
     path, probability = lane_futures(
         Routes.of(scenario.map),
-        Pose(tracks.position, tracks.heading)[rows, last],
+        poses[np.arange(len(rows)), last],
         tracks.velocity[rows, last],
         tracks.object_type[rows],
         time_ahead(scenario, last, num_future),
@@ -89,7 +92,8 @@ def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int
     step = last[:, None] - np.arange(window)
     states = rows[:, None], np.maximum(step, 0)
     heading = tracks.heading[states]
-    inside = (step >= 0) & tracks.valid[states] & heading_known(heading, tracks.velocity[states])
+    known = heading_known(tracks.heading, tracks.position, tracks.valid)
+    inside = (step >= 0) & tracks.valid[states] & known[states]
     # Wrapped relative to the last heading, the angles are continuous: no track turns by π within the window.
     turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
     time = np.where(inside, -np.arange(window) * scenario.step_s, 0.0)

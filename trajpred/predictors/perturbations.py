@@ -70,8 +70,10 @@ def derived_states(scenario: Scenario) -> Scenario:
     valid = tracks.valid[:, observed]
     heading = tracks.heading.copy()
     velocity = tracks.velocity.copy()
-    velocity[:, observed] = causal_velocity(tracks.position[:, observed], valid, scenario.step_s)
-    heading[:, observed] = np.where(valid, causal_heading(velocity[:, observed], valid), 0.0)
+    position = tracks.position[:, observed]
+    velocity[:, observed] = causal_velocity(position, valid, scenario.step_s)
+    derived = causal_heading(velocity[:, observed], position, valid)
+    heading[:, observed] = np.where(valid, derived, 0.0)
     return replace(scenario, tracks=replace(tracks, heading=heading, velocity=velocity))
 
 

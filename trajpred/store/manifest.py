@@ -11,7 +11,7 @@ from trajpred.errors import DataError
 from trajpred.store.shards import unsealed
 
 #: Version of the files of a store.
-VERSION = 5
+VERSION = 6
 MANIFEST = "manifest.json"
 
 

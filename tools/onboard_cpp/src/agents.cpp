@@ -22,8 +22,6 @@ const State& state_of(const Scene& scene, const Agent& agent) {
   return scene.tracks[agent.track].states[agent.last];
 }
 
-Pose pose_of(const State& state) { return {state.position, state.heading}; }
-
 // Returns the tracks that were observed recently or are scored, in the order of the scene.
 std::vector<Agent> candidates(const Scene& scene, Point origin, const FeatureConfig& config) {
   std::vector<Agent> agents;
@@ -67,9 +65,11 @@ void append(Floats& values, Point point) {
 }
 
 // Appends the observed states of a track in the frame of its last one.
-void append_history(const Track& track, const Pose& pose, Floats& history) {
+void append_history(const Track& track, const std::vector<double>& heading, const Pose& pose,
+                    Floats& history) {
   const Frame frame(pose);
-  for (const State& state : track.states) {
+  for (std::size_t step = 0; step < track.states.size(); ++step) {
+    const State& state = track.states[step];
     if (!state.valid) {
       history.insert(history.end(), HISTORY_CHANNELS, 0.0f);
       continue;
@@ -78,19 +78,19 @@ void append_history(const Track& track, const Pose& pose, Floats& history) {
     const Point velocity = frame.direction_to_local(state.velocity);
     append(history, {position.x / LENGTH_SCALE, position.y / LENGTH_SCALE});
     append(history, {velocity.x / SPEED_SCALE, velocity.y / SPEED_SCALE});
-    append(history, unit_vector(wrap_angle(state.heading - pose.heading)));
+    append(history, unit_vector(wrap_angle(heading[step] - pose.heading)));
     history.push_back(1.0f);
   }
 }
 
 // Appends the futures of the agents along the lanes, each in its own frame.
-void append_anchors(const Scene& scene, const std::vector<Agent>& agents, std::size_t steps,
-                    const Routes& lanes, Floats& anchors) {
+void append_anchors(const Scene& scene, const std::vector<Agent>& agents, const std::vector<Pose>& poses,
+                    std::size_t steps, const Routes& lanes, Floats& anchors) {
   std::vector<Mover> movers;
-  for (const Agent& agent : agents) {
-    const State& state = state_of(scene, agent);
+  for (std::size_t i = 0; i < agents.size(); ++i) {
+    const Agent& agent = agents[i];
     const int object_type = scene.tracks[agent.track].object_type;
-    Mover mover{pose_of(state), state.velocity, object_type, {}};
+    Mover mover{poses[i], state_of(scene, agent).velocity, object_type, {}};
     const std::size_t gap = scene.num_observed() - 1 - agent.last;
     for (std::size_t step = 0; step <= steps; ++step) {
       mover.time_s.push_back(static_cast<double>(gap + step) * scene.step_s);
@@ -110,18 +110,23 @@ void append_anchors(const Scene& scene, const std::vector<Agent>& agents, std::s
 
 Pose focal_pose(const Scene& scene) {
   const Track& track = scene.tracks[scene.focal];
-  return pose_of(track.states[static_cast<std::size_t>(track.last_seen())]);
+  const auto last = static_cast<std::size_t>(track.last_seen());
+  return {track.states[last].position, forward_heading(track.states)[last]};
 }
 
 AgentFeatures agent_features(const Scene& scene, Point origin, const FeatureConfig& config,
                              const Routes& lanes) {
   const std::vector<Agent> agents = select(scene, origin, config);
+  std::vector<Pose> poses;
+  poses.reserve(agents.size());
   AgentFeatures features;
   features.history.reserve(agents.size() * scene.num_observed() * HISTORY_CHANNELS);
   for (const Agent& agent : agents) {
     const Track& track = scene.tracks[agent.track];
     const State& state = state_of(scene, agent);
-    const Pose pose = pose_of(state);
+    const std::vector<double> heading = forward_heading(track.states);
+    const Pose pose{state.position, heading[agent.last]};
+    poses.push_back(pose);
     features.track.push_back(agent.track);
     features.track_id.push_back(track.track_id);
     append(features.position, pose.position - origin);
@@ -129,10 +134,12 @@ AgentFeatures agent_features(const Scene& scene, Point origin, const FeatureConf
     append(features.velocity, Frame(pose).direction_to_local(state.velocity));
     features.elapsed_s.push_back(static_cast<float>(agent.elapsed_s));
     features.object_type.push_back(config.omit.classes ? UNKNOWN_TYPE : track.object_type);
-    append_history(track, pose, features.history);
+    append_history(track, heading, pose, features.history);
   }
   features.anchors.reserve(agents.size() * MODES * config.anchor_steps * 2);
-  if (config.anchor_steps > 0) append_anchors(scene, agents, config.anchor_steps, lanes, features.anchors);
+  if (config.anchor_steps > 0) {
+    append_anchors(scene, agents, poses, config.anchor_steps, lanes, features.anchors);
+  }
   return features;
 }
 

@@ -67,7 +67,8 @@ Forecast lane_following(const Scene& scene, std::size_t horizon) {
     const std::int64_t last = track.last_seen();
     if (last < 0) continue;
     const State& state = track.states[static_cast<std::size_t>(last)];
-    Mover mover{{state.position, state.heading}, state.velocity, track.object_type, {}};
+    const double heading = forward_heading(track.states)[static_cast<std::size_t>(last)];
+    Mover mover{{state.position, heading}, state.velocity, track.object_type, {}};
     const std::size_t gap = scene.num_observed() - 1 - static_cast<std::size_t>(last);
     for (std::size_t step = 0; step <= horizon; ++step) {
       mover.time_s.push_back(static_cast<double>(gap + step) * scene.step_s);

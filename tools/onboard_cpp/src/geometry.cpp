@@ -93,4 +93,18 @@ std::vector<double> causal_heading(const std::vector<Point>& velocity, const std
   return heading;
 }
 
+std::vector<double> forward_heading(const std::vector<State>& states) {
+  std::vector<double> heading;
+  heading.reserve(states.size());
+  bool backwards = false;
+  for (const State& state : states) {
+    const Point forward = unit_vector(state.heading);
+    const double speed = forward.x * state.velocity.x + forward.y * state.velocity.y;
+    const bool decides = state.valid && std::abs(speed) > BACKWARDS_SPEED;
+    if (decides) backwards = speed < 0;
+    heading.push_back(backwards ? wrap_angle(state.heading + PI) : state.heading);
+  }
+  return heading;
+}
+
 }  // namespace trajpred::onboard

@@ -9,6 +9,7 @@ namespace trajpred::onboard {
 inline constexpr double PI = 3.14159265358979323846;
 // Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 inline constexpr double STANDING_SPEED = 0.5;
+inline constexpr double BACKWARDS_SPEED = 1.0;
 
 // A position in metres, a displacement, or a velocity in m/s.
 struct Point {
@@ -91,5 +92,9 @@ std::vector<Point> causal_velocity(const std::vector<State>& states, double step
 
 // Returns the direction of travel at each step, or the last one above STANDING_SPEED; 0 before.
 std::vector<double> causal_heading(const std::vector<Point>& velocity, const std::vector<State>& states);
+
+// Returns the heading of each state, reversed where the track moves against it: from the step at which it
+// moves backwards faster than BACKWARDS_SPEED until it moves forwards as fast.
+std::vector<double> forward_heading(const std::vector<State>& states);
 
 }  // namespace trajpred::onboard
