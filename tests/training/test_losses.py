@@ -175,13 +175,33 @@ def test_continued_labels_weigh_less_and_recorded_ones_as_before(
     torch.testing.assert_close(some[:, :, 45:], 0.25 * everything[:, :, 45:])
 
 
-def test_probabilities_are_learned_from_the_last_recorded_label(
+def test_probabilities_are_learned_from_the_last_recorded_and_the_last_continued_label(
     batch: HeteroData, prediction: Prediction
 ) -> None:
-    """Continued labels change nothing, unless an agent has no others."""
+    batch.recorded = torch.full((batch.num_graphs,), 45)
+    agent = batch["agent"]
+    agent.target_mask[:] = True
+    recorded = endpoint_nll(
+        prediction.trajectory, prediction.scale, agent.target, torch.full((len(agent.target),), 44)
+    )
+    continued = endpoint_nll(
+        prediction.trajectory, prediction.scale, agent.target, torch.full((len(agent.target),), 59)
+    )
+    share = prediction.logits.softmax(1)
+    likelihood = (share * torch.exp(-recorded - 0.5 * continued)).sum(1)
+    expected = np.average(-likelihood.log(), weights=agent_weight(batch, CONFIG))
+    found = prediction_losses(prediction, batch, replace(CONFIG, continued_end=0.5))["mode"]
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_without_an_exponent_continued_labels_do_not_change_the_probabilities(
+    batch: HeteroData, prediction: Prediction
+) -> None:
+    """Unless an agent has no others."""
+    config = replace(CONFIG, continued_end=0.0)
 
     def loss() -> float:
-        return float(prediction_losses(prediction, batch, CONFIG)["mode"])
+        return float(prediction_losses(prediction, batch, config)["mode"])
 
     batch.recorded = torch.full((batch.num_graphs,), 45)
     before = loss()

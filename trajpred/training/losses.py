@@ -29,6 +29,7 @@ class LossConfig:
         regularization: auxiliary loss of some encoders, an L2 penalty.
         completion: auxiliary loss of some encoders, the completion of masked trajectories.
         continued: weight of a future step that was not recorded but continued by a model.
+        continued_end: exponent of the likelihood of the last continued step in ``mode``.
         focal: weight of a focal agent.
         scored: weight of a scored agent.
         others: weight of any other agent.
@@ -41,6 +42,7 @@ class LossConfig:
     regularization: float = 1.0
     completion: float = 1.0
     continued: float = 1.0
+    continued_end: float = 0.25
     focal: float = 1.0
     scored: float = 1.0
     others: float = 0.2
@@ -99,6 +101,9 @@ def prediction_losses(
 
     last = last_label(batch)[rows]
     end = endpoint_nll(modes.trajectory, modes.scale, target, last)
+    final = last_step(valid)
+    continued = endpoint_nll(modes.trajectory, modes.scale, target, final)
+    end = end + config.continued_end * continued * (final > last)[:, None]
     mixture = mixture_nll(modes.logits, scene_weighted(end) if joint else end)
     mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]
     refinement, error = stage(modes.trajectory, modes.scale)
@@ -157,8 +162,9 @@ def label_weight(batch: HeteroData, config: LossConfig) -> Tensor:
 def last_label(batch: HeteroData) -> Tensor:
     """Return the last recorded future step ``[A]`` of each agent, or the last continued one without any.
 
-    Probabilities are learned there: a continued step was drawn from a model and tells nothing of which future
-    comes true.
+    Probabilities are learned there above all: a continued step was drawn from a model and tells nothing of
+    which future comes true. It tells modes apart that part later, such as those of agents that stand until
+    then.
     """
     valid = batch["agent"].target_mask
     recorded = valid & _is_recorded(batch)

@@ -64,7 +64,7 @@ void append(Floats& values, Point point) {
   values.push_back(static_cast<float>(point.y));
 }
 
-// Appends the observed states of a track in the frame of its last one.
+// Appends the observed states of a track with their headings in the frame of its last one.
 void append_history(const Track& track, const std::vector<double>& heading, const Pose& pose,
                     Floats& history) {
   const Frame frame(pose);
@@ -108,10 +108,21 @@ void append_anchors(const Scene& scene, const std::vector<Agent>& agents, const 
 
 }  // namespace
 
-Pose focal_pose(const Scene& scene) {
+std::vector<double> completed_headings(const Track& track, const Routes& lanes) {
+  const auto last = static_cast<std::size_t>(track.last_seen());
+  const std::vector<bool> known = heading_known(track.states);
+  std::vector<double> heading = forward_heading(track.states, known);
+  const double final = known[last] ? heading[last] : nearest_heading(lanes, track.states[last].position);
+  for (std::size_t step = 0; step < heading.size(); ++step) {
+    if (!known[step]) heading[step] = final;
+  }
+  return heading;
+}
+
+Pose focal_pose(const Scene& scene, const Routes& lanes) {
   const Track& track = scene.tracks[scene.focal];
   const auto last = static_cast<std::size_t>(track.last_seen());
-  return {track.states[last].position, forward_heading(track.states)[last]};
+  return {track.states[last].position, completed_headings(track, lanes)[last]};
 }
 
 AgentFeatures agent_features(const Scene& scene, Point origin, const FeatureConfig& config,
@@ -124,7 +135,7 @@ AgentFeatures agent_features(const Scene& scene, Point origin, const FeatureConf
   for (const Agent& agent : agents) {
     const Track& track = scene.tracks[agent.track];
     const State& state = state_of(scene, agent);
-    const std::vector<double> heading = forward_heading(track.states);
+    const std::vector<double> heading = completed_headings(track, lanes);
     const Pose pose{state.position, heading[agent.last]};
     poses.push_back(pose);
     features.track.push_back(agent.track);

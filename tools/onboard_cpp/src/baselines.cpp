@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "trajpred_onboard/agents.hpp"
 #include "trajpred_onboard/errors.hpp"
 #include "trajpred_onboard/lane_futures.hpp"
 
@@ -59,6 +60,7 @@ void append_mode(const Forecast& from, std::size_t track, std::size_t mode, doub
 
 Forecast lane_following(const Scene& scene, std::size_t horizon) {
   require(horizon > 0, "horizon", "must be positive");
+  const Routes lanes = Routes::of(scene.map);
   std::vector<Mover> movers;
   Forecast forecast;
   forecast.modes = MODES;
@@ -67,7 +69,7 @@ Forecast lane_following(const Scene& scene, std::size_t horizon) {
     const std::int64_t last = track.last_seen();
     if (last < 0) continue;
     const State& state = track.states[static_cast<std::size_t>(last)];
-    const double heading = forward_heading(track.states)[static_cast<std::size_t>(last)];
+    const double heading = completed_headings(track, lanes)[static_cast<std::size_t>(last)];
     Mover mover{{state.position, heading}, state.velocity, track.object_type, {}};
     const std::size_t gap = scene.num_observed() - 1 - static_cast<std::size_t>(last);
     for (std::size_t step = 0; step <= horizon; ++step) {
@@ -77,7 +79,7 @@ Forecast lane_following(const Scene& scene, std::size_t horizon) {
     forecast.track_id.push_back(track.track_id);
   }
   Origins origins;
-  const std::vector<LaneFutures> futures = lane_futures(Routes::of(scene.map), movers);
+  const std::vector<LaneFutures> futures = lane_futures(lanes, movers);
   for (std::size_t i = 0; i < movers.size(); ++i) {
     origins.push_back({futures[i].path[0][0], movers[i].pose.heading});
     append(futures[i], forecast);

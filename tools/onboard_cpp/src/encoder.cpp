@@ -174,7 +174,7 @@ LocalScene Encoder::localise(const Scene& scene) {
     const Scene& window = fits ? scene : resized;
     const bool observed = window.tracks[window.focal].last_seen() >= 0;
     require(observed, "focal", "was not observed within the history of the bundle");
-    const Pose focal = focal_pose(window);
+    const Pose focal = focal_pose(window, lanes_.routes());
     local.origin = focal.position;
     heading = focal.heading;
     local.agents = agent_features(window, local.origin, bundle_.features(), lanes_.routes());

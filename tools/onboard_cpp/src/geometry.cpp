@@ -82,25 +82,42 @@ std::vector<Point> causal_velocity(const std::vector<State>& states, double step
   return velocity;
 }
 
+std::vector<bool> has_moved(const std::vector<State>& states) {
+  const Point first = first_position(states);
+  std::vector<bool> moved;
+  moved.reserve(states.size());
+  for (const State& state : states) moved.push_back(state.valid && norm(state.position - first) > MOVED_M);
+  return moved;
+}
+
 std::vector<double> causal_heading(const std::vector<Point>& velocity, const std::vector<State>& states) {
-  std::vector<double> heading(states.size(), 0.0);
-  double latest = 0.0;
+  const std::vector<bool> moved = has_moved(states);
+  std::vector<double> heading(states.size(), UNKNOWN_HEADING);
+  double latest = UNKNOWN_HEADING;
   for (std::size_t i = 0; i < states.size(); ++i) {
-    const bool moving = states[i].valid && norm(velocity[i]) > STANDING_SPEED;
-    if (moving) latest = direction(velocity[i]);
+    if (moved[i] && norm(velocity[i]) > STANDING_SPEED) latest = direction(velocity[i]);
     heading[i] = latest;
   }
   return heading;
 }
 
-std::vector<double> forward_heading(const std::vector<State>& states) {
+std::vector<bool> heading_known(const std::vector<State>& states) {
+  std::vector<bool> known = has_moved(states);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i].valid && states[i].heading != UNKNOWN_HEADING) known[i] = true;
+  }
+  return known;
+}
+
+std::vector<double> forward_heading(const std::vector<State>& states, const std::vector<bool>& known) {
   std::vector<double> heading;
   heading.reserve(states.size());
   bool backwards = false;
-  for (const State& state : states) {
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const State& state = states[i];
     const Point forward = unit_vector(state.heading);
     const double speed = forward.x * state.velocity.x + forward.y * state.velocity.y;
-    const bool decides = state.valid && std::abs(speed) > BACKWARDS_SPEED;
+    const bool decides = known[i] && std::abs(speed) > BACKWARDS_SPEED;
     if (decides) backwards = speed < 0;
     heading.push_back(backwards ? wrap_angle(state.heading + PI) : state.heading);
   }

@@ -72,26 +72,43 @@ class WithinReach {
   std::vector<Answer> answers_;
 };
 
+// Where a segment is nearest to a position.
+struct Nearest {
+  double share;
+  double gap_m;
+};
+
+Nearest nearest_on(const Segment& segment, Point position) {
+  const Point to_agent = position - segment.start;
+  const double projected = to_agent.x * segment.step.x + to_agent.y * segment.step.y;
+  const double share = std::clamp(projected / (segment.size_m * segment.size_m), 0.0, 1.0);
+  return {share, norm(to_agent - share * segment.step)};
+}
+
 // Finds the segment of a lane that fits a pose best; returns false if none is near.
 bool find_best_segment(const Route& route, const Pose& pose, Candidate& best) {
   bool is_near = false;
   for (const Segment& segment : route.segments) {
-    const Point to_agent = pose.position - segment.start;
-    const double projected = to_agent.x * segment.step.x + to_agent.y * segment.step.y;
-    const double share = std::clamp(projected / (segment.size_m * segment.size_m), 0.0, 1.0);
-    const double gap = norm(to_agent - share * segment.step);
-    if (gap > MATCH_RADIUS_M) continue;
+    const Nearest nearest = nearest_on(segment, pose.position);
+    if (nearest.gap_m > MATCH_RADIUS_M) continue;
     const double angle = wrap_angle(pose.heading - segment.heading);
     if (std::abs(angle) > MATCH_ANGLE) continue;
-    const double offset_cost = (gap / OFFSET_SD_M) * (gap / OFFSET_SD_M);
+    const double offset_cost = (nearest.gap_m / OFFSET_SD_M) * (nearest.gap_m / OFFSET_SD_M);
     const double angle_cost = (angle / ANGLE_SD) * (angle / ANGLE_SD);
     const double cost = offset_cost + angle_cost;
     if (is_near && cost >= best.cost) continue;
     is_near = true;
     best.cost = cost;
-    best.along_m = segment.along_m + share * segment.size_m;
+    best.along_m = segment.along_m + nearest.share * segment.size_m;
   }
   return is_near;
+}
+
+// Returns whether a lane's box is near. Of most lanes it is too far: a comparison is all that they cost.
+bool is_box_near(Point position, const Route& route) {
+  if (route.low.x - position.x > MATCH_RADIUS_M) return false;
+  if (position.x - route.high.x > MATCH_RADIUS_M) return false;
+  return gap_to_box(position, route) <= MATCH_RADIUS_M;
 }
 
 // Matches an agent with the best lanes, in the order of the map.
@@ -99,10 +116,7 @@ std::vector<Match> match(const Routes& lanes, const Pose& pose) {
   std::vector<Candidate> candidates;
   for (std::size_t lane = 0; lane < lanes.routes.size(); ++lane) {
     const Route& route = lanes.routes[lane];
-    // Of most lanes, the box is too far: a comparison is all that they cost.
-    if (route.low.x - pose.position.x > MATCH_RADIUS_M) continue;
-    if (pose.position.x - route.high.x > MATCH_RADIUS_M) continue;
-    if (gap_to_box(pose.position, route) > MATCH_RADIUS_M) continue;
+    if (!is_box_near(pose.position, route)) continue;
     Candidate candidate{lane, 0.0, 0.0};
     if (find_best_segment(route, pose, candidate)) candidates.push_back(candidate);
   }
@@ -272,6 +286,21 @@ std::vector<Path> weighed(const std::vector<Branch>& branches, std::size_t group
 }
 
 }  // namespace
+
+double nearest_heading(const Routes& lanes, Point position) {
+  double heading = UNKNOWN_HEADING;
+  double least_gap_m = std::numeric_limits<double>::infinity();
+  for (const Route& route : lanes.routes) {
+    if (!is_box_near(position, route)) continue;
+    for (const Segment& segment : route.segments) {
+      const double gap_m = nearest_on(segment, position).gap_m;
+      if (gap_m > MATCH_RADIUS_M || gap_m >= least_gap_m) continue;
+      least_gap_m = gap_m;
+      heading = segment.heading;
+    }
+  }
+  return heading;
+}
 
 std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector<Traveller>& agents) {
   std::vector<std::vector<Path>> paths(agents.size());

@@ -35,8 +35,13 @@ struct AgentFeatures {
   std::size_t size() const { return track.size(); }
 };
 
+// Returns the heading of each state, in the frame of the map. A track that moves backwards is taken to face the
+// other way. Before its heading is known, it heads as it does at last; one whose heading remains unknown heads
+// along the nearest lane, if there is any.
+std::vector<double> completed_headings(const Track& track, const Routes& lanes);
+
 // Returns the last observed pose of the focal track, in the frame of the map.
-Pose focal_pose(const Scene& scene);
+Pose focal_pose(const Scene& scene, const Routes& lanes);
 
 // Computes the agents of a scene; `origin`: metres, in the frame of the map.
 AgentFeatures agent_features(const Scene& scene, Point origin, const FeatureConfig& config,

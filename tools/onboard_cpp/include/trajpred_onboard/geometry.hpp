@@ -10,6 +10,8 @@ inline constexpr double PI = 3.14159265358979323846;
 // Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 inline constexpr double STANDING_SPEED = 0.5;
 inline constexpr double BACKWARDS_SPEED = 1.0;
+inline constexpr double MOVED_M = 1.0;
+inline constexpr double UNKNOWN_HEADING = 0.0;
 
 // A position in metres, a displacement, or a velocity in m/s.
 struct Point {
@@ -90,11 +92,18 @@ struct State {
 // Zero at invalid steps and where fewer than two steps of the window are valid.
 std::vector<Point> causal_velocity(const std::vector<State>& states, double step_s, double window_s = 1.0);
 
-// Returns the direction of travel at each step, or the last one above STANDING_SPEED; 0 before.
+// Returns whether each state is farther than MOVED_M from the first valid one.
+std::vector<bool> has_moved(const std::vector<State>& states);
+
+// Returns the direction of travel at each step, or the last one above STANDING_SPEED; UNKNOWN_HEADING before
+// the track has moved.
 std::vector<double> causal_heading(const std::vector<Point>& velocity, const std::vector<State>& states);
 
-// Returns the heading of each state, reversed where the track moves against it: from the step at which it
-// moves backwards faster than BACKWARDS_SPEED until it moves forwards as fast.
-std::vector<double> forward_heading(const std::vector<State>& states);
+// Returns whether the heading of each state is known: not what causal_heading sets before a track has moved.
+std::vector<bool> heading_known(const std::vector<State>& states);
+
+// Returns the heading of each state, reversed where the track moves against it: from the step with a known
+// heading at which it moves backwards faster than BACKWARDS_SPEED until it moves forwards as fast.
+std::vector<double> forward_heading(const std::vector<State>& states, const std::vector<bool>& known);
 
 }  // namespace trajpred::onboard

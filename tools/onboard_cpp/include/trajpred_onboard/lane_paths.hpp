@@ -76,6 +76,10 @@ struct Traveller {
   double fade_m;
 };
 
+// Returns the direction of the centreline nearest to a position; UNKNOWN_HEADING where none is within
+// MATCH_RADIUS_M.
+double nearest_heading(const Routes& lanes, Point position);
+
 // Returns the paths of each agent along the lanes beside it; far from any lane there are none.
 //
 // Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
