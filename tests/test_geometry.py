@@ -94,7 +94,9 @@ def test_direction_and_norm_are_polar_coordinates() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-4)])
 def test_torch_equals_numpy(dtype: type, tolerance: float) -> None:
     rng = np.random.default_rng(0)
-    vector, origin, angle = (rng.normal(size=s, scale=50) for s in ((4, 5, 2), (4, 1, 2), (4, 5)))
+    vector = rng.normal(size=(4, 5, 2), scale=50)
+    origin = rng.normal(size=(4, 1, 2), scale=50)
+    angle = rng.normal(size=(4, 5), scale=50)
     functions = ((wrap_angle, angle), (rotate, vector, angle), (to_local, vector, origin, angle))
     functions += ((to_global, vector, origin, angle), (unit_vector, angle), (direction, vector))
     functions += ((norm, vector),)
@@ -210,10 +212,9 @@ def test_the_step_of_one_observed_step_is_that_to_the_future() -> None:
     assert mean_step_s(stamps[:, :1], 1).tolist() == [STEP_S, STEP_S]
 
 
-def test_headings_turn_with_a_track_that_moves_backwards_until_it_moves_forwards_again() -> None:
+def test_known_headings_are_reversed_while_a_track_moves_backwards() -> None:
     velocity = np.array([[[0.5, 0], [-3, 0], [-0.5, 0], [-9, 0], [0, 9], [2, 0], [0, 0]]], np.float64)
     heading = np.full((1, 7), 0.25)
-    valid = np.array([[True, True, True, False, True, True, True]])
-    turned = 0.25 - np.pi
-    expected = [0.25, turned, turned, turned, 0.25, 0.25, 0.25]
-    np.testing.assert_allclose(forward_heading(heading, velocity, valid)[0], expected, atol=1e-12)
+    known = np.array([[True, True, True, False, True, True, True]])
+    expected = [0.25, 0.25 - np.pi, 0.25, 0.25, 0.25, 0.25, 0.25]
+    np.testing.assert_allclose(forward_heading(heading, velocity, known)[0], expected, atol=1e-12)

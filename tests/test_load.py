@@ -119,7 +119,8 @@ def test_memory_does_not_grow_with_the_number_of_scenarios(
     script = f"import sys; from {__name__} import measure; print(measure(*sys.argv[1:]))"
     predictor = saved(tmp_path) if model == "checkpoint" else model
     out = tmp_path / "predictions.parquet"
-    few, many = (own_process(script, command, predictor, store, out, count)[0] for count in (FEW, MANY))
+    few = own_process(script, command, predictor, store, out, FEW)[0]
+    many = own_process(script, command, predictor, store, out, MANY)[0]
     print(f"{command} with {model}: {few:.0f} MB for {FEW} scenarios, {many:.0f} for {MANY}")
     allowed = {"predict": 10.0, "evaluate": 1e-3 * (MANY - FEW)}
     assert many - few < allowed[command], f"{few:.0f} MB, then {many:.0f}"

@@ -16,8 +16,10 @@ def test_public_objects_say_what_they_are(store_path: Path) -> None:
     rows, baseline = ScenarioStore(store_path, "val"), load_predictor("constant_velocity")
     scenario, model = rows[0], load_predictor("argoverse-nano")
     assert isinstance(model, CheckpointPredictor)
-    [forecast], batch = baseline([scenario]), build_batch([scenario, scenario], model.model.scene)
-    agents, lanes = (len(batch[kind].batch) for kind in ("agent", "lane"))
+    forecast = baseline([scenario])[0]
+    batch = build_batch([scenario, scenario], model.model.scene)
+    agents = len(batch["agent"].batch)
+    lanes = len(batch["lane"].batch)
     edges = sum(relation.edge_index.shape[1] for relation in batch.edge_stores)
     tracks, means = len(forecast.track_id), ", focal agents, minADE6 3.89, minFDE6 11.51)"
     found = evaluate(baseline, rows, progress=False)

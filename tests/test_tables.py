@@ -30,7 +30,9 @@ class Row(NamedTuple):
 def rows() -> Iterator[tuple[str, Row]]:
     for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
         for files, table in TABLE.findall(page.read_text("utf-8")):
-            head, _, *body = (split_cells(line) for line in table.splitlines())
+            lines = [split_cells(line) for line in table.splitlines()]
+            head = lines[0]
+            body = lines[2:]
             each = [read_seeds(word) for word in files.split()]
             assert len(each) == len(body), f"{page.name}: {len(each)} files for {len(body)} rows"
             for cells, shown in zip(body, each, strict=True):
@@ -50,8 +52,10 @@ def split_cells(line: str) -> list[str]:
 
 
 def over_seeds(values: Sequence[float], digits: int = 2) -> str:
-    mean, low, high = (f"{x:.{digits}f}" for x in (sum(values) / len(values), min(values), max(values)))
-    return mean if len(values) == 1 else f"{mean} ({low}\N{EN DASH}{high})"
+    mean = f"{sum(values) / len(values):.{digits}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({min(values):.{digits}f}\N{EN DASH}{max(values):.{digits}f})"
 
 
 def difference(row: Row, metric: str, group: str) -> str:

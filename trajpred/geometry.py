@@ -26,7 +26,7 @@ else:
 POSE_SCALE = 30.0
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
-#: Speed in m/s above which a track that moves against its heading is taken to be annotated backwards.
+#: Speed in m/s above which a track that moves against its heading is taken to face the other way.
 BACKWARDS_SPEED = 1.0
 #: Metres from its first position after which a track has moved.
 MOVED_M = 1.0
@@ -178,7 +178,7 @@ def points_along(line: NDArray[np.float64], distance: NDArray[np.float64]) -> ND
     return np.stack((x, y), -1)
 
 
-def hold_last(values: NDArray[Any], valid: NDArray[np.bool_], initial: Any) -> NDArray[Any]:
+def hold_last(values: NDArray[np.float64], valid: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
     """Replace each invalid one of ``values`` ``[..., T]`` by the last valid one; before it, ``initial``."""
     steps = np.arange(valid.shape[-1])
     latest = np.maximum.accumulate(np.where(valid, steps, -1), axis=-1)
@@ -280,17 +280,16 @@ def heading_known(
 
 
 def forward_heading(
-    heading: NDArray[np.float64], velocity: NDArray[np.float64], valid: NDArray[np.bool_]
+    heading: NDArray[np.float64], velocity: NDArray[np.float64], known: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the headings ``[A, T]`` in radians, reversed where a track moves against them.
+    """Return the headings ``[A, T]`` in radians, reversed where a track moves against a known one.
 
-    Detectors and annotators confuse front and back. A track is reversed from the valid step at which it moves
-    backwards faster than :data:`BACKWARDS_SPEED` until it moves forwards as fast; ``velocity`` is
-    ``[A, T, 2]`` in m/s.
+    Detectors and annotators confuse front and back, and models that learn from derived headings have never
+    seen a track reverse. Slower than :data:`BACKWARDS_SPEED` a heading stays; ``velocity`` is ``[A, T, 2]``
+    in m/s.
     """
     ahead = (unit_vector(heading) * velocity).sum(-1)
-    decides = valid & (np.abs(ahead) > BACKWARDS_SPEED)
-    backwards = hold_last(ahead < 0, decides, False)
+    backwards = known & (ahead < -BACKWARDS_SPEED)
     return np.where(backwards, wrap_angle(heading + np.pi), heading)
 
 

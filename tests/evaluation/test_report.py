@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +46,16 @@ def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> No
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
 
 
+def scaled(metrics: Mapping[str, Mapping[str, float]], factor: float) -> dict[str, dict[str, float]]:
+    """Multiply the means of every group."""
+    result: dict[str, dict[str, float]] = {}
+    for group, means in metrics.items():
+        result[group] = {name: factor * value for name, value in means.items()}
+    return result
+
+
 def test_a_model_is_beside_its_baseline_in_every_main_metric(result: Evaluation) -> None:
-    halved = {group: {n: x / 2 for n, x in means.items()} for group, means in result.metrics.items()}
-    table = beside(replace(result, metrics=halved), result)
+    table = beside(replace(result, metrics=scaled(result.metrics, 0.5)), result)
     assert table.head[2] == "constant velocity" and [row[0] for row in table.rows][:2] == [
         "minADE1",
         "minFDE1",
@@ -82,10 +90,8 @@ def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
 
 
 def test_degradation_is_relative_to_the_first(result: Evaluation) -> None:
-    doubled = {group: {n: 2 * x for n, x in means.items()} for group, means in result.metrics.items()}
-    worse = replace(
-        result, metrics=doubled, worlds={"scored": {n: 3 * x for n, x in result.worlds["scored"].items()}}
-    )
+    worlds = scaled({"scored": result.worlds["scored"]}, 3)
+    worse = replace(result, metrics=scaled(result.metrics, 2), worlds=worlds)
     scored, worlds = degradation([result, worse], ["scored"])
     assert [cell.split()[-1] for cell in scored.rows[1][2:]] == ["(+100%)"] * 4
     assert "(+200%)" in worlds.rows[1][2] and not [*degradation([result], ["focal"])]

@@ -28,7 +28,7 @@ def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: 
     text = (tmp_path / "a.json").read_text()
     found = json.loads(text)
     assert found["schema"] == 5 and found["training"]["seed"] == 0
-    [line] = [line for line in text.splitlines() if line.startswith('"per_scenario"')]
+    line = next(line for line in text.splitlines() if line.startswith('"per_scenario"'))
     assert json.loads("{" + line.rstrip(",") + "}") == {"per_scenario": found["per_scenario"]}
 
 

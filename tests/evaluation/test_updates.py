@@ -86,7 +86,7 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
         assert result.updates["5 s"]["focal"][name] == pytest.approx(result.metrics["focal"][name], abs=1e-5)
     write_results(tmp_path / "new.json", result)
     assert read_results(tmp_path / "new.json")[0].updates == result.updates
-    [once] = [table for table in tables(result) if "every update" in table.title]
+    once = next(table for table in tables(result) if "every update" in table.title)
     assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"] and once.rows[0][-1] == "-"
     paired = changed([result], [result], 0, ("a", "b"))[0]
     assert [row[0] for row in paired.rows][5:9] == [f"focal {name}" for name in changes()]
@@ -94,10 +94,13 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
 
 def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
     """Return the changes of the focal agent's forecast within 5 steps, one mode after the other."""
-    a, b = (one.track_id.tolist().index(scenario.focal_id) for one in (old, new))
-    before, after, p, q = old.trajectory[a], new.trajectory[b], old.probability[a], new.probability[b]
-    cost = np.array([[np.hypot(*(x[5:] - y[:-5]).T).mean() for y in after] for x in before])
+    a = old.track_id.tolist().index(scenario.focal_id)
+    b = new.track_id.tolist().index(scenario.focal_id)
+    gap = old.trajectory[a][:, None, 5:] - new.trajectory[b][None, :, :-5]
+    cost = np.hypot(gap[..., 0], gap[..., 1]).mean(-1)
     rows, partner = linear_sum_assignment(cost)
-    apart, q = cost[rows, partner], q[partner]
+    apart = cost[rows, partner]
+    p = old.probability[a]
+    q = new.probability[b][partner]
     weighted = ((p + q) / 2 * apart).sum()
     return [apart.mean(), weighted, float(q[p.argmax()] < q.max()), np.abs(p - q).sum() / 2]

@@ -12,6 +12,7 @@ from torch import Tensor
 from trajpred.features.config import FeatureConfig
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.features.scene_graph import SceneBatch
+from trajpred.geometry import heading_known
 from trajpred.lane_map import LaneMap
 from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
@@ -39,7 +40,8 @@ def moved(
     valid = scenario.tracks.valid
     position = tracks.position.copy()
     position[valid] = place(position[valid])
-    heading = np.where(valid, (tracks.heading + angle + np.pi) % (2 * np.pi) - np.pi, 0.0)
+    known = heading_known(tracks.heading, tracks.position, valid)
+    heading = np.where(known, (tracks.heading + angle + np.pi) % (2 * np.pi) - np.pi, 0.0)
     tracks = replace(tracks, position=position, heading=heading, velocity=tracks.velocity @ turn)
     lanes = scenario.map
     if map_too:

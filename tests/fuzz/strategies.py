@@ -89,7 +89,8 @@ def json_of(draw: st.DrawFn, content: bytes) -> bytes:
         return content[:at] + b'{"a":' * 100_000 + content[at:]
     root = [json.loads(content)]
     places = list(_places(root))
-    (holder, key), (other, name) = (places[draw(st.integers(0, len(places) - 1))] for _ in range(2))
+    holder, key = draw(st.sampled_from(places))
+    other, name = draw(st.sampled_from(places))
     match draw(st.sampled_from(("replace", "replace", "delete", "copy", "lengthen"))):
         case "replace":
             holder[key] = draw(ODD_VALUES)

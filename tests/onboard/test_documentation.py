@@ -33,7 +33,7 @@ def run_example(page: str, word: str, bundle: Path, scenario: Scenario) -> dict[
     """Run the block of ``page`` that contains ``word``, in the current folder; return its variables."""
     Path("bundle").symlink_to(bundle)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    [example] = [block for block in blocks if word in block]
+    example = next(block for block in blocks if word in block)
     names: dict[str, Any] = {"lane_map": scenario.map, "scenario": scenario}
     exec(example, names)
     return names

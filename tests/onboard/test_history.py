@@ -44,7 +44,10 @@ def test_table_holds_the_detections_of_the_last_steps() -> None:
         }
         assert found == expected
         since = dict(zip(table.track_id, table.steps_since_seen(), strict=True))
-        assert since == {name: now - max(step for n, step in expected if n == name) for name in since}
+        latest: dict[str, int] = {}
+        for name, step in expected:
+            latest[name] = max(step, latest.get(name, step))
+        assert since == {name: now - latest[name] for name in since}
 
 
 @pytest.mark.parametrize(("steps", "limit_m"), [(0, 15.0), (1, 15.0), (3, 35.0)])

@@ -27,7 +27,9 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
     steady = load_predictor("constant_velocity")
     one = {predictor.name.split(", ")[1]: predictor for predictor in perturbed(steady, "all")}
     assert one.keys() == PERTURBATIONS.keys() and perturbed(steady, None) == []
-    [plain], [blind], [noisy] = (predict([scenario]) for predict in (steady, one["no-map"], one["noise"]))
+    plain = steady([scenario])[0]
+    blind = one["no-map"]([scenario])[0]
+    noisy = one["noise"]([scenario])[0]
     assert np.array_equal(plain.trajectory, blind.trajectory)
     assert not np.array_equal(plain.trajectory, noisy.trajectory)
     [short] = perturbed(steady, None, [0.5])

@@ -75,7 +75,8 @@ def test_joined_modes_are_smooth_where_clusters_jump() -> None:
     moved = path + np.array([1e-6, 0]) * (np.arange(3) == 0)[None, :, None, None]
     p = np.array([[0.2, 0.4, 0.4]])
     assert np.abs(cluster(moved, p, 2)[1] - cluster(path, p, 2)[1]).max() > 0.1
-    (a, _), (b, _) = (join(torch.from_numpy(x), torch.from_numpy(p), 2) for x in (path, moved))
+    a, _ = join(torch.from_numpy(path), torch.from_numpy(p), 2)
+    b, _ = join(torch.from_numpy(moved), torch.from_numpy(p), 2)
     torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     inputs = torch.randn(2, 5, 3, 2, dtype=torch.float64, requires_grad=True)
     weights = torch.rand(2, 5, dtype=torch.float64, requires_grad=True)
@@ -88,7 +89,8 @@ def test_forecast_merged_with_itself_is_unchanged(sample_scenarios: list[Scenari
     for agent in range(len(one.track_id)):
         order = [np.lexsort(f.trajectory[agent, :, -1].T) for f in (one, both)]
         for name in ("trajectory", "probability", "speed"):
-            a, b = (getattr(f, name)[agent][o] for f, o in zip((one, both), order, strict=True))
+            a = getattr(one, name)[agent][order[0]]
+            b = getattr(both, name)[agent][order[1]]
             np.testing.assert_allclose(a, b, atol=1e-6, err_msg=name)
 
 

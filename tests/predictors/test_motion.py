@@ -45,7 +45,7 @@ def circling(speed: float, rate: float, start: float = 0.0, seen: int = 50, offs
 
 @each_baseline
 def test_every_observed_track_is_forecast(sample_scenarios: list[Scenario], baseline: Baseline) -> None:
-    (scenario,) = [scenario for scenario in sample_scenarios if not scenario.has_future]  # the test split
+    scenario = next(scenario for scenario in sample_scenarios if not scenario.has_future)  # the test split
     forecast = baseline(scenario, num_future=60)
     observed = scenario.tracks.valid[:, : scenario.num_observed].any(axis=1)
     assert forecast.track_id.tolist() == scenario.tracks.track_id[observed].tolist()

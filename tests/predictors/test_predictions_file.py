@@ -88,7 +88,9 @@ def test_any_forecasts_in_any_row_order(
     """Any sizes, ties among the probabilities, rows in any order and row groups of any size."""
     path, forecasts = tmp_path_factory.mktemp("any") / "p.parquet", []
     for i in range(data.draw(st.integers(0, 4), "scenarios")):
-        A, modes, steps = (data.draw(st.integers(1, n), name) for n, name in ((4, "A"), (7, "K"), (5, "F")))
+        A = data.draw(st.integers(1, 4), "A")
+        modes = data.draw(st.integers(1, 7), "K")
+        steps = data.draw(st.integers(1, 5), "F")
         weight = np.array(data.draw(st.lists(st.integers(1, 3), min_size=modes, max_size=modes), "p"), float)
         one = random_forecast(f"s{i}", A, seed=i, modes=modes, steps=steps)
         forecasts.append(replace(one, probability=np.tile(weight / weight.sum(), (A, 1))))
@@ -195,8 +197,8 @@ def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
     assert file.track_ids("s") == ["0", "2"] and file.track_ids("t") == ["1"]
     assert file.joint == {"s": True, "t": True}
     found = file.forecast(scene("s", 3))
-    expected = [[[*zip(row[X], row[Y], strict=True)] for row in sound[i : i + 3]] for i in (0, 6)]
-    np.testing.assert_array_equal(found.trajectory, expected)
+    modes = [np.stack((row[X], row[Y]), -1) for row in sound]
+    np.testing.assert_array_equal(found.trajectory, [modes[0:3], modes[6:9]])
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:

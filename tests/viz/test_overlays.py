@@ -30,7 +30,7 @@ def test_lanes_are_as_wide_as_their_share(figure: Figure, real_scene: Scenario, 
     centers = [lane_line(real_scene.map, row) for row in attention.lane.tolist()]
     drawn_shares = []
     for segment in drawn.get_segments():
-        [row] = [i for i, line in enumerate(centers) if np.array_equal(line, segment)]
+        row = next(i for i, line in enumerate(centers) if np.array_equal(line, segment))
         drawn_shares.append(float(shares[row]))
     assert len(drawn_shares) > 3
     assert drawn_shares == sorted(drawn_shares)

@@ -86,7 +86,7 @@ def test_states_and_modes_are_exact_to_the_centimetre() -> None:
     forecast, tracks, origin = with_scales(make_forecast(scene)), scene.tracks, focal_position(scene)
     packed = pack_scene(scene, [ModelResult(forecast)])
     valid = tracks.valid
-    np.testing.assert_array_equal([[step == "1" for step in row] for row in packed["valid"]], valid)
+    np.testing.assert_array_equal([list(row) for row in packed["valid"]], np.where(valid, "1", "0"))
     np.testing.assert_array_equal(points(packed)[valid], np.rint((tracks.position - origin)[valid] * 100))
     heading = np.cumsum(packed["heading"], axis=-1) / 1000
     assert np.abs(wrap_angle(heading - tracks.heading)[valid]).max() <= 0.0005 + 1e-9
@@ -178,8 +178,12 @@ def test_missing_futures_maps_and_last_states(tmp_path: Path) -> None:
 
 def test_attention_is_the_models(real_scene: Scenario, attention: Attention) -> None:
     packed = pack_attention(real_scene, attention)
-    receiver, sender, share = (np.array(packed[name]) for name in ("receiver", "sender", "share"))
-    heads, A, T = np.array(packed["heads"]), len(attention.track_id), len(real_scene.tracks)
+    receiver = np.array(packed["receiver"])
+    sender = np.array(packed["sender"])
+    share = np.array(packed["share"])
+    heads = np.array(packed["heads"])
+    A = len(attention.track_id)
+    T = len(real_scene.tracks)
     senders = [*(real_scene.tracks.index(name) for name in attention.track_id), *(T + attention.lane)]
     for name in attention.track_id[:: max(1, A // 8)].tolist():
         edges = np.flatnonzero(receiver == real_scene.tracks.index(name))
@@ -270,8 +274,8 @@ def test_failing_scenes_are_reported_and_omitted(tmp_path: Path) -> None:
 
     far = FixedPredictor("far", trajectory=make_forecast(scenes[0]).trajectory + 7.0)
     page = write(path, scenes, Fails(), far, on_error=on_error, batch_size=3)
-    one, two = (points(model) for model in page.scene(0)["models"])
-    np.testing.assert_array_equal(two, one + 700)
+    models = page.scene(0)["models"]
+    np.testing.assert_array_equal(points(models[1]), points(models[0]) + 700)
     metrics = [dict(zip(page.index["metrics"], m, strict=True)) for m in page.index["scenes"][0]["metrics"]]
     assert page.index["models"] == ["fixed", "far"] and metrics[1]["minFDE6"] > metrics[0]["minFDE6"]
     assert [entry["id"] for entry in page.index["scenes"]] == ["a", "c", "e"] and page.scene(1)["id"] == "c"

@@ -179,7 +179,7 @@ def test_unknown_types_point_where_they_go_and_are_round_while_they_stand() -> N
     assert abs(moving[0, 0] - 10.0) < 0.01
     radius = np.linalg.norm(standing - [0, 10.0], axis=1)
     np.testing.assert_allclose(radius, 0.9, rtol=0.01)
-    [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    legend = next(axes.get_legend() for axes in figure.axes if axes.get_legend())
     assert "unknown type" in [entry.get_text() for entry in legend.get_texts()]
 
 
@@ -208,7 +208,7 @@ def test_names_are_text_not_mathematics(name: str, scene: Scenario, tmp_path: Pa
     forecast = make_forecast(odd, (name,))
     figure = draw_scene(odd, forecast, what_if=WhatIf((name,), forecast))
     save_scene(figure, tmp_path / "odd.png")
-    [legend] = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    legend = next(axes.get_legend() for axes in figure.axes if axes.get_legend())
     assert name in text(figure, "title")
     assert f"without {name}" in [entry.get_text() for entry in legend.get_texts()]
 

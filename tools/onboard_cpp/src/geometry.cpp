@@ -112,13 +112,11 @@ std::vector<bool> heading_known(const std::vector<State>& states) {
 std::vector<double> forward_heading(const std::vector<State>& states, const std::vector<bool>& known) {
   std::vector<double> heading;
   heading.reserve(states.size());
-  bool backwards = false;
   for (std::size_t i = 0; i < states.size(); ++i) {
     const State& state = states[i];
     const Point forward = unit_vector(state.heading);
     const double speed = forward.x * state.velocity.x + forward.y * state.velocity.y;
-    const bool decides = known[i] && std::abs(speed) > BACKWARDS_SPEED;
-    if (decides) backwards = speed < 0;
+    const bool backwards = known[i] && speed < -BACKWARDS_SPEED;
     heading.push_back(backwards ? wrap_angle(state.heading + PI) : state.heading);
   }
   return heading;

@@ -102,8 +102,8 @@ std::vector<double> causal_heading(const std::vector<Point>& velocity, const std
 // Returns whether the heading of each state is known: not what causal_heading sets before a track has moved.
 std::vector<bool> heading_known(const std::vector<State>& states);
 
-// Returns the heading of each state, reversed where the track moves against it: from the step with a known
-// heading at which it moves backwards faster than BACKWARDS_SPEED until it moves forwards as fast.
+// Returns the heading of each state, reversed where it is known and the track moves against it faster than
+// BACKWARDS_SPEED.
 std::vector<double> forward_heading(const std::vector<State>& states, const std::vector<bool>& known);
 
 }  // namespace trajpred::onboard
