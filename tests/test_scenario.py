@@ -13,8 +13,8 @@ import torch
 
 from tests.conftest import INVALID_NAMES, equal
 from trajpred.errors import DataError
-from trajpred.geometry import causal_heading, causal_velocity
 from trajpred.lane_map import LaneMap
+from trajpred.motion import causal_heading, causal_velocity
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.scenario import Scenario
 from trajpred.tracks import OBJECT_TYPES, TrackCategory

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.geometry import mean_step_s
+from trajpred.motion import mean_step_s
 
 #: Recorded frames farther apart than this, in steps, have lost ones between them.
 GAP_STEPS = 1.5

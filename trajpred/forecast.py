@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.arrays import as_array
 from trajpred.errors import require, require_shape
-from trajpred.geometry import Pose, direction, hold_last, norm, to_global
+from trajpred.geometry import Pose, direction, norm, to_global
+from trajpred.motion import hold_last
 from trajpred.names import listed_names
 from trajpred.scenario import Scenario
 

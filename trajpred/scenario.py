@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.arrays import as_array, as_number, as_whole_number
 from trajpred.clock import require_step_s, require_times, with_lost_frames
 from trajpred.errors import quoted, require, require_finite
-from trajpred.geometry import STEP_S, causal_heading, causal_velocity, mean_step_s
 from trajpred.lane_map import LaneMap
+from trajpred.motion import STEP_S, causal_heading, causal_velocity, mean_step_s
 from trajpred.names import as_names, encode, require_names
 from trajpred.tracks import OBJECT_TYPES, TrackCategory, Tracks
 
@@ -89,7 +89,7 @@ class Scenario:
 
     @property
     def step_s(self) -> float:
-        """Mean seconds between observed steps, see :func:`~trajpred.geometry.mean_step_s`."""
+        """Mean seconds between observed steps, see :func:`~trajpred.motion.mean_step_s`."""
         return float(mean_step_s(self.timestamps_ns, self.num_observed))
 
     @property
@@ -160,8 +160,8 @@ class Scenario:
             num_observed: number of steps that are input; the rest is the future, if any.
             step_s: seconds between steps. A frame that was lost is a step of NaN.
             valid: ``[A, T]`` True and False or 1 and 0; by default True where the position is not NaN.
-            heading: ``[A, T]`` radians; by default :func:`~trajpred.geometry.causal_heading`.
-            velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.geometry.causal_velocity`.
+            heading: ``[A, T]`` radians; by default :func:`~trajpred.motion.causal_heading`.
+            velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.motion.causal_velocity`.
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
             track_id: A unique names; ``"0"`` … by default.
             focal: row of the track to predict.

@@ -12,8 +12,8 @@ from torch import Tensor
 from trajpred.features.config import FeatureConfig
 from trajpred.features.scene_features import SceneFeatures, scene_features
 from trajpred.features.scene_graph import SceneBatch
-from trajpred.geometry import heading_known
 from trajpred.lane_map import LaneMap
+from trajpred.motion import heading_known
 from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch

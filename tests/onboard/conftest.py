@@ -5,8 +5,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.export.conftest import *  # noqa: F403
+from trajpred.onboard import OnboardForecaster, StreamingForecaster
 from trajpred.onboard.bundle import MANIFEST
+from trajpred.scenario import Scenario
+
+
+@pytest.fixture
+def stream(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -> StreamingForecaster:
+    """With the map of the smallest scene."""
+    return StreamingForecaster(shared_forecaster, scenes[0].map)
 
 
 def edit(folder: Path, change: Callable[[dict], object]) -> None:

@@ -239,32 +239,20 @@ def times(convert: Callable[[np.ndarray], np.ndarray]) -> Callable[[pa.Table], p
 @pytest.mark.parametrize(
     ("file", "damage", "problem"),
     [
-        (
-            BOXES,
-            lambda t: t.drop_columns(["track_uuid"]),
-            f"{BOXES}, field 'track_uuid': column is missing",
-        ),
+        (BOXES, lambda t: t.drop_columns(["track_uuid"]), f"{BOXES}, field 'track_uuid': column is missing"),
         (BOXES, constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
         (BOXES, constant("tx_m", np.nan), f"{BOXES}, field 'tx_m'"),
-        (
-            BOXES,
-            times(lambda ns: ns // 1000),
-            f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
-        ),
+        (BOXES, times(lambda ns: ns // 1000), f"{BOXES}, field 'timestamp_ns': must be nanoseconds"),
         (
             BOXES,
             times(lambda ns: ns.astype(np.float32)),
             f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
         ),
-        (
-            POSES,
-            times(lambda ns: ns.astype(str)),
-            f"{POSES}, field 'timestamp_ns': must be nanoseconds",
-        ),
+        (POSES, times(lambda ns: ns.astype(str)), f"{POSES}, field 'timestamp_ns': must be nanoseconds"),
         (
             POSES,
             times(lambda ns: ns // 1000),
-            "no pose at the time of an annotated frame, in the nanoseconds",
+            "no pose at the time of an annotated frame, in the nano",
         ),
         (BOXES, lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
         (BOXES, lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),

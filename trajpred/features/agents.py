@@ -13,17 +13,8 @@ from trajpred.features.config import FeatureConfig
 from trajpred.features.lane_futures import MODES, lane_futures
 from trajpred.features.lane_matching import Routes, nearest_heading
 from trajpred.features.ragged import smallest_in_scene
-from trajpred.geometry import (
-    Pose,
-    forward_heading,
-    heading_known,
-    last_step,
-    norm,
-    relative_pose,
-    rotate,
-    to_local,
-    unit_vector,
-)
+from trajpred.geometry import Pose, last_step, norm, relative_pose, rotate, to_local, unit_vector
+from trajpred.motion import forward_heading, heading_known
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from trajpred.features.lane_matching import Routes
 from trajpred.features.lane_paths import POINTS, LanePaths, lane_paths
 from trajpred.features.ragged import rank_in_scene
-from trajpred.geometry import STANDING_SPEED, Pose, direction, displacement_on_arc, norm, unit_vector
+from trajpred.geometry import Pose, direction, norm, unit_vector
+from trajpred.motion import STANDING_SPEED, displacement_on_arc
 from trajpred.tracks import OBJECT_TYPES
 
 #: Futures of each agent.

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.features.ragged import smallest_in_scene
-from trajpred.geometry import UNKNOWN_HEADING, Pose, direction, norm, wrap_angle
+from trajpred.geometry import Pose, direction, norm, wrap_angle
 from trajpred.lane_map import LaneMap
+from trajpred.motion import UNKNOWN_HEADING
 from trajpred.ragged import Ragged
 
 #: A lane matches if its centreline is this near (m): adjacent lanes, 3 to 4 m aside, match too, as lane
@@ -102,7 +103,7 @@ def match_lanes(
 def nearest_heading(lanes: Routes, position: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the direction ``[A]`` (radians) of the centreline nearest to each position ``[A, 2]``.
 
-    :data:`~trajpred.geometry.UNKNOWN_HEADING` where none is within :data:`MATCH_RADIUS_M`.
+    :data:`~trajpred.motion.UNKNOWN_HEADING` where none is within :data:`MATCH_RADIUS_M`.
     """
     heading = np.full(len(position), UNKNOWN_HEADING)
     reachable = within_reach(lanes, position, np.zeros(len(position)))

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.geometry import causal_heading, causal_velocity, norm
+from trajpred.geometry import norm
+from trajpred.motion import causal_heading, causal_velocity
 from trajpred.tracks import TrackCategory, Tracks
 
 #: Share of its offset from an update by which the time grid moves towards that update.

@@ -12,7 +12,8 @@ from trajpred.features.agents import observed_poses
 from trajpred.features.lane_futures import lane_futures
 from trajpred.features.lane_matching import Routes
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, displacement_on_arc, heading_known, norm, wrap_angle
+from trajpred.geometry import norm, wrap_angle
+from trajpred.motion import STANDING_SPEED, displacement_on_arc, heading_known
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from trajpred.errors import require
 from trajpred.forecast import Forecast
-from trajpred.geometry import STANDING_SPEED, causal_velocity, direction, hold_last, norm
+from trajpred.geometry import direction, norm
 from trajpred.model.pretrained import locate
+from trajpred.motion import STANDING_SPEED, causal_velocity, hold_last
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
 from trajpred.scenario import Scenario
 from trajpred.time_grid import same_step

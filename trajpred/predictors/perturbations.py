@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.geometry import causal_heading, causal_velocity, norm
+from trajpred.geometry import norm
 from trajpred.lane_map import LaneMap
+from trajpred.motion import causal_heading, causal_velocity
 from trajpred.scenario import Scenario
 from trajpred.splits import PERTURBATION, hashed_id
 from trajpred.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks

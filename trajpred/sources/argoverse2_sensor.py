@@ -9,7 +9,6 @@ track.
 from __future__ import annotations
 
 import uuid
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_map
+from trajpred.sources.focal_tracks import assign_focal_tracks
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
@@ -82,8 +82,6 @@ _JUMP = 0.35
 _ON_LANE_M = 3.0
 #: Frames over which a change of speed is measured.
 _SMOOTH = 5
-#: Number of windows whose focal tracks are chosen together.
-_TOGETHER = 4
 #: Tracks that stay are omitted beyond this distance (metres) from the ego vehicle and every scored track.
 _STAYING_M = 40.0
 
@@ -189,41 +187,7 @@ def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_m
             return -1
         return best
     ranks = [_Window(log, first, slopes).rank(lane_map) for first in starts]
-    return _focal_tracks(np.stack(ranks), log.object_type)[starts.index(start)]
-
-
-def _focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> list[int]:
-    """Choose a focal track for each window of a log from the ranks ``[W, A]``; -1 where none qualifies.
-
-    No track is focal twice. One window takes a pedestrian or bus, where one qualifies; the others take the
-    tracks with the largest sum of ranks, four windows at a time.
-    """
-    focal = [-1] * len(rank)
-    # Columns of no track, so that each of the windows has a choice.
-    rank = np.pad(rank, ((0, 0), (0, _TOGETHER)), constant_values=-1.0)
-    rare = np.isin(object_type, [_PEDESTRIAN, _BUS])
-    best = np.where(rare, rank[:, : len(rare)], -1.0)
-    if best.max() >= 0:
-        number, walker = divmod(int(best.argmax()), best.shape[1])
-        focal[number] = walker
-        rank[:, walker] = -1.0
-    rest = [number for number in range(len(rank)) if focal[number] < 0]
-    for first in range(0, len(rest), _TOGETHER):
-        numbers = rest[first : first + _TOGETHER]
-        for number, row in zip(numbers, _best_assignment(rank[numbers]), strict=True):
-            if rank[number, row] >= 0:
-                focal[number] = row
-        taken = [row for row in focal if row >= 0]
-        rank[:, taken] = -1.0
-    return focal
-
-
-def _best_assignment(rank: NDArray[np.float64]) -> tuple[int, ...]:
-    """Choose a column for each row of ``rank`` ``[N, A]``, all distinct, with the largest sum."""
-    rows = np.arange(len(rank))
-    options = [np.argsort(-values)[:_TOGETHER].tolist() for values in rank]
-    distinct = [columns for columns in product(*options) if len(set(columns)) == len(columns)]
-    return max(distinct, key=lambda columns: rank[rows, columns].sum())
+    return assign_focal_tracks(np.stack(ranks), log.object_type)[starts.index(start)]
 
 
 class _Window:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.geometry import mean_step_s
 from trajpred.lane_map import LaneMap
+from trajpred.motion import mean_step_s
 from trajpred.ragged import Ragged
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.geometry import mean_step_s
+from trajpred.motion import mean_step_s
 from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.splits import HOLD_OUT, Half, draw, half_of

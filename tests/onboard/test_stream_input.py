@@ -1,0 +1,173 @@
+"""Input of a stream that is invalid or of another type gives a forecast or a reason."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import INVALID_NAMES
+from tests.onboard.drives import STEP, drive, warnings
+from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
+
+
+@pytest.mark.parametrize("name", INVALID_NAMES, ids=lambda name: ascii(name[:9]))
+def test_detections_with_invalid_names_have_a_reason(stream: StreamingForecaster, name: str) -> None:
+    found = stream.update(0.0, Detections([name, "a", name], [(0.0, 0.0), (5.0, 0.0), (1.0, 0.0)]))
+    assert found.track_id.tolist() == ["a"] and list(found.not_predicted) == [name] and not found.warnings
+    assert "printable" in found.not_predicted[name]
+
+
+@pytest.mark.parametrize("targets", ["ab", b"ab", 7])
+def test_targets_that_are_no_list_are_omitted(stream: StreamingForecaster, targets: Any) -> None:
+    drive(stream, b=(5.0, 5.0))
+    found = stream.update(0.6, Detections(["a"], [(6.0, 0.0)]), targets=targets)
+    assert "targets omitted" in warnings(found) and set(found.track_id) == {"a", "b"}
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e9])
+def test_invalid_position(stream: StreamingForecaster, value: float) -> None:
+    """Known tracks are predicted from earlier positions, new ones have a reason."""
+    before = drive(stream)
+    found = stream.update(0.6, Detections(["a", "b", "c"], [(value, 0.0), (0.0, value), (3.0, 1.0)]))
+    assert set(found.validate().track_id) == {"a", "c"}
+    assert list(found.not_predicted) == ["b"] and "not finite" in found.not_predicted["b"]
+    start = found.trajectory[found.rows(np.array(["a"]))[0], :, 0]
+    assert np.abs(start - before.trajectory[0, :, 0]).max() < 10
+
+
+@pytest.mark.parametrize("value", [np.nan, -1e300])
+def test_invalid_motion_is_derived_from_positions(stream: StreamingForecaster, value: float) -> None:
+    drive(stream)
+    stream.update(0.6, Detections(["a"], [(6.0, 0.0)], velocity=[(value, 1.0)]))
+    np.testing.assert_allclose(stream.history.tracks().velocity[0, -1], [10.0, 0.0], atol=1e-6)
+    found = stream.update(0.7, Detections(["a"], [(7.0, 0.0)], heading=[value]))
+    assert found.validate().track_id.tolist() == ["a"]
+    assert abs(stream.history.tracks().heading[0, -1]) <= np.pi
+
+
+def test_first_usable_detection_of_a_duplicate_id_counts(stream: StreamingForecaster) -> None:
+    positions = [(0.0, 0.0), (np.nan, 0.0), (50.0, 0.0), (7.0, 7.0)]
+    found = stream.update(0.0, Detections(["a", "b", "a", "b"], positions))
+    assert "duplicate" in warnings(found) and "a, b" in warnings(found) and not found.not_predicted
+    tracks = stream.history.tracks()
+    latest = dict(zip(tracks.track_id, tracks.position[:, -1].tolist(), strict=True))
+    assert latest == {"a": [0, 0], "b": [7, 7]}
+
+
+@pytest.mark.parametrize("time_s", [0.89, 0.1, np.nan, np.inf])
+def test_update_with_an_invalid_time_is_omitted(stream: StreamingForecaster, time_s: float) -> None:
+    """The forecast stays, and new tracks have a reason."""
+    before = drive(stream, steps=10)
+    found = stream.update(time_s, Detections(["a", "new"], [(0.0, 30.0), (1.0, 1.0)]))
+    assert "update omitted" in warnings(found) and found.timestamp_s == 9 * STEP
+    assert found.not_predicted == {"new": "its update was omitted"}
+    np.testing.assert_array_equal(found.trajectory, before.trajectory)
+
+
+@pytest.mark.parametrize(
+    "time_s",
+    [
+        *(None, "now", "0.95", b"0.95", [0.95], {}, np.array([0.95]), 1j),
+        *(np.datetime64("2026-11-25T12:00:00"), np.datetime64("NaT"), np.timedelta64(1, "s")),
+        datetime(2026, 11, 25, 12),
+        *(torch.tensor([0.95]), torch.tensor(np.nan), np.float32(1.7e9), torch.tensor(1.7e9)),
+    ],
+    ids=repr,
+)
+def test_times_that_are_no_seconds_are_omitted(stream: StreamingForecaster, time_s: Any) -> None:
+    before = drive(stream, steps=10)
+    found = stream.update(time_s, Detections(["a", "new"], [(9.5, 0.0), (1.0, 1.0)]))
+    [warning] = found.warnings
+    assert warning.startswith("update omitted: field 'timestamp_s'")
+    assert found.not_predicted == {"new": "its update was omitted"} and found.timestamp_s == 9 * STEP
+    np.testing.assert_array_equal(found.trajectory, before.trajectory)
+
+
+@pytest.mark.parametrize(
+    "kind", [np.float64, np.float32, np.array, torch.tensor, lambda x: round(x * 10) / 10]
+)
+def test_times_may_be_numbers_of_other_packages(
+    shared_forecaster: OnboardForecaster, stream: StreamingForecaster, kind: Any
+) -> None:
+    expected = drive(stream)
+    other = StreamingForecaster(shared_forecaster, stream.map)
+    for step in range(6):
+        found = other.update(kind(step * STEP), Detections(["a"], [(step, 0.0)]))
+        assert not found.warnings
+    np.testing.assert_allclose(found.trajectory, expected.trajectory, atol=1e-4)
+
+
+def test_unix_time_as_float32_is_too_coarse(stream: StreamingForecaster) -> None:
+    """It changes every 128 s, and a car that moves would seem to stand."""
+    for step in range(3):
+        found = stream.update(np.float32(1.7e9 + step * STEP), Detections(["a"], [(step, 0.0)]))
+        assert "resolves only 128 s" in warnings(found) and not len(found.track_id)
+    found = stream.update(1.7e9, Detections(["a"], [(3.0, 0.0)]))
+    assert not found.warnings and found.track_id.tolist() == ["a"]
+
+
+def test_a_clock_that_stands_still_has_a_warning(stream: StreamingForecaster) -> None:
+    drive(stream)
+    first = stream.update(0.6, Detections(["a"], [(6.0, 0.0)]))
+    other = stream.update(0.6, Detections(["b"], [(9.0, 9.0)]))
+    assert not first.warnings and not other.warnings, "another sensor at the same time"
+    again = stream.update(0.6, Detections(["a"], [(7.0, 0.0)]))
+    assert "time did not advance" in warnings(again)
+
+
+@pytest.mark.parametrize("bad", [None, {}, (["a"], [(6.0, 0.0)]), "a"])
+def test_what_is_no_detections_is_omitted(stream: StreamingForecaster, bad: Any) -> None:
+    drive(stream)
+    found = stream.update(0.6, bad)
+    assert "detections omitted" in warnings(found) and found.track_id.tolist() == ["a"]
+    assert found.timestamp_s == 0.6
+
+
+def test_masks_tensors_and_bytes_are_read(stream: StreamingForecaster) -> None:
+    """Masked values are missing: no position, or a velocity derived from the positions."""
+    drive(stream)
+    position = np.ma.masked_equal([[6.0, 0.0], [-999.0, -999.0]], -999.0)
+    velocity = np.ma.masked_equal([[-999.0, 0.0], [0.0, 0.0]], -999.0)
+    ids: Any = [b"a", torch.tensor(7)]
+    found = stream.update(0.6, Detections(ids, position, velocity=velocity, object_type=[b"bus", b"bus"]))
+    assert not found.warnings and found.track_id.tolist() == ["a"]
+    assert "not finite" in found.not_predicted["7"]
+    np.testing.assert_allclose(stream.history.tracks().velocity[0, -1], [10.0, 0.0], atol=1e-6)
+    moved = torch.tensor([[7.0, 0.0]], requires_grad=True)
+    found = stream.update(0.7, Detections(["a"], moved))  # type: ignore[arg-type]
+    assert not found.warnings
+    assert stream.history.tracks().position[0, -1].tolist() == [7.0, 0.0]
+
+
+@pytest.mark.parametrize("name", [None, np.nan, ["a"], b"\xff"])
+def test_ids_that_are_no_names_have_a_reason(stream: StreamingForecaster, name: Any) -> None:
+    found = stream.update(0.0, Detections([name, "a"], [(0.0, 0.0), (5.0, 0.0)]))
+    assert found.track_id.tolist() == ["a"] and "printable" in found.not_predicted[""]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Detections(["a"], [(1.0, 2.0), (3.0, 4.0)]),
+        Detections(["a"], "here"),
+        Detections(["a"], [(1.0, 2.0)], velocity=[1.0]),
+        Detections(["a"], [(1.0, 2.0)], object_type=["vehicle", "bus"]),
+        Detections(None, [(1.0, 2.0)]),  # type: ignore[arg-type]
+        Detections("ab", [(1.0, 2.0), (3.0, 4.0)]),
+        Detections(["a"], [(1.0, 2.0)], object_type=7),  # type: ignore[arg-type]
+    ],
+)
+def test_detections_of_the_wrong_shape_are_omitted(stream: StreamingForecaster, bad: Detections) -> None:
+    drive(stream)
+    found = stream.update(0.6, bad)
+    assert "omitted" in warnings(found) and "a" in found.validate().track_id.tolist()
+
+
+def test_unknown_types_and_numeric_ids(stream: StreamingForecaster) -> None:
+    seen: Any = Detections([7, 8], [(0.0, 0.0), (5.0, 0.0)], object_type=["ufo", "bus"])
+    found = stream.update(0.0, seen)
+    assert "ufo" in warnings(found) and set(found.track_id) == {"7", "8"}

@@ -1,0 +1,125 @@
+"""Velocities against polyfit, headings against closed forms; both causal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trajpred.geometry import (
+    unit_vector,
+    wrap_angle,
+)
+from trajpred.motion import (
+    STANDING_SPEED,
+    STEP_S,
+    causal_heading,
+    causal_velocity,
+    forward_heading,
+    heading_known,
+    mean_step_s,
+)
+
+STEP = 0.1
+
+
+def random_tracks(seed: int, tracks: int = 6, steps: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Return random walks far from the origin, with gaps, late starts and early ends; NaN where missing."""
+    rng = np.random.default_rng(seed)
+    position = 1e6 + np.cumsum(rng.normal(size=(tracks, steps, 2)), axis=1)
+    valid = rng.random((tracks, steps)) < 0.6
+    valid[0], valid[1, : steps // 2], valid[2, steps // 3 :] = True, False, False
+    position[~valid] = np.nan
+    return position, valid
+
+
+@pytest.mark.parametrize(("window", "steps"), [(2, 60), (3, 60), (10, 60), (100, 60), (10, 600), (150, 400)])
+def test_velocity_is_the_slope_of_a_line_fit(window: int, steps: int) -> None:
+    position, valid = random_tracks(0, steps=steps)
+    expected = np.zeros_like(position)
+    for a, t in np.argwhere(valid):
+        used = [s for s in range(max(t - window + 1, 0), t + 1) if valid[a, s]]
+        if len(used) > 1:
+            moved = position[a, used] - position[a, used[0]]
+            expected[a, t] = np.polyfit(STEP * (np.array(used) - t), moved, 1)[0]
+    np.testing.assert_allclose(causal_velocity(position, valid, STEP, window * STEP), expected, atol=1e-7)
+
+
+def test_motion_depends_on_no_later_step() -> None:
+    for now in (0, 1, 5, 20, 58):
+        (position, valid), (other, other_valid) = random_tracks(now), random_tracks(now + 100)
+        other[:, : now + 1], other_valid[:, : now + 1] = position[:, : now + 1], valid[:, : now + 1]
+        before, after = causal_velocity(position, valid, STEP), causal_velocity(other, other_valid, STEP)
+        headings = causal_heading(before, position, valid), causal_heading(after, other, other_valid)
+        for one, two in ((before, after), headings):
+            assert one[:, : now + 1].tobytes() == two[:, : now + 1].tobytes()
+
+
+def test_constant_velocity_is_exact_far_away_and_over_long_recordings() -> None:
+    for steps, offset in ((110, 1e7), (10_000, 0.0), (100_000, 0.0)):
+        position = offset + np.array([12.0, -5.0]) * STEP * np.arange(steps)[:, None]
+        velocity = causal_velocity(position[None], np.ones((1, steps), bool), STEP)
+        assert np.abs(velocity[0, 1:] - [12.0, -5.0]).max() < 1e-6
+
+
+def test_single_states_late_in_a_long_recording_have_no_velocity() -> None:
+    valid = np.zeros((1, 20_000), bool)
+    valid[0, ::7] = True
+    position = np.random.default_rng(0).normal(0, 100, (1, 20_000, 2))
+    assert not causal_velocity(position, valid, STEP, window_s=7 * STEP).any()
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 1)])
+def test_motion_of_empty_and_single_steps_is_zero(shape: tuple[int, int]) -> None:
+    velocity = causal_velocity(np.ones((*shape, 2)), np.ones(shape, bool), STEP)
+    heading = causal_heading(velocity, np.ones((*shape, 2)), np.ones(shape, bool))
+    assert velocity.shape == (*shape, 2) and not velocity.any()
+    assert heading.shape == shape and not heading.any()
+
+
+def test_headings_before_a_track_has_moved_are_unknown() -> None:
+    x = np.array([0, 0.9, 1.1, 5, 5.2, 4.9])
+    position = np.stack((x, np.zeros(6)), -1)[None]
+    velocity = np.array([[[9, 0], [9, 0], [0, 9], [9, 0], [0.1, 0.1], [-0.1, 0]]], np.float64)
+    valid = np.ones((1, 6), bool)
+    heading = causal_heading(velocity, position, valid)
+    np.testing.assert_allclose(heading[0], [0, 0, np.pi / 2, 0, 0, 0])
+    assert heading_known(heading, position, valid)[0].tolist() == [False, False, True, True, True, True]
+    assert heading_known(np.full((1, 6), 0.1), position, valid).all(), "a heading that is given"
+
+
+def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
+    course = np.linspace(0, 12, 200)
+    position = np.full((1, 200, 2), 9.0)
+    position[0, 0] = 0.0
+    heading = causal_heading(5 * unit_vector(course)[None], position, np.ones((1, 200), bool))
+    np.testing.assert_allclose(wrap_angle(heading[0, 1:] - course[1:]), 0, atol=1e-12)
+    slow = STANDING_SPEED * 0.99
+    fast = STANDING_SPEED * 1.01
+    velocity = np.array([[[fast, 0], [slow, 0], [0, fast], [-slow, 0], [0, 0], [-fast, 0], [9, 9]]])
+    heading = causal_heading(velocity, position[:, :7], np.array([[True] * 6 + [False]]))
+    np.testing.assert_allclose(heading, [[0, 0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
+
+
+def test_a_standing_track_has_no_heading_however_noisy_its_velocity_is() -> None:
+    noise = np.random.default_rng(0).normal(scale=0.1, size=(20, 110, 2))
+    valid = np.ones((20, 110), bool)
+    assert not causal_heading(causal_velocity(noise, valid, STEP), noise, valid).any()
+
+
+def test_the_mean_step_ignores_future_timestamps() -> None:
+    stamps = np.array([0, 200, 400, 900, 5000]) * 10**6
+    assert mean_step_s(stamps, 3) == pytest.approx(0.2) and mean_step_s(stamps, 4) == pytest.approx(0.3)
+
+
+def test_the_step_of_one_observed_step_is_that_to_the_future() -> None:
+    stamps = np.array([[0, 500, 1000], [0, 40, 80]]) * 10**6
+    assert mean_step_s(stamps, 1).tolist() == pytest.approx([0.5, 0.04])
+    assert mean_step_s(stamps[:, :1], 1).tolist() == [STEP_S, STEP_S]
+
+
+def test_known_headings_are_reversed_while_a_track_moves_backwards() -> None:
+    velocity = np.array([[[0.5, 0], [-3, 0], [-0.5, 0], [-9, 0], [0, 9], [2, 0], [0, 0]]], np.float64)
+    heading = np.full((1, 7), 0.25)
+    known = np.array([[True, True, True, False, True, True, True]])
+    expected = [0.25, 0.25 - np.pi, 0.25, 0.25, 0.25, 0.25, 0.25]
+    np.testing.assert_allclose(forward_heading(heading, velocity, known)[0], expected, atol=1e-12)
