@@ -100,10 +100,7 @@ def prediction_losses(
         return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
     last = last_label(batch)[rows]
-    end = endpoint_nll(modes.trajectory, modes.scale, target, last)
-    final = last_step(valid)
-    continued = endpoint_nll(modes.trajectory, modes.scale, target, final)
-    end = end + config.continued_end * continued * (final > last)[:, None]
+    end = labels_nll(modes, target, last, last_step(valid), config.continued_end)
     mixture = mixture_nll(modes.logits, scene_weighted(end) if joint else end)
     mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]
     refinement, error = stage(modes.trajectory, modes.scale)
@@ -224,6 +221,18 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, last: Tensor
     end = trajectory.detach()[row, :, last]
     spread = scale.detach()[row, :, last]
     return laplace_nll(end, spread, target[row, last][:, None])
+
+
+def labels_nll(
+    modes: Prediction, target: Tensor, recorded: Tensor, continued: Tensor, exponent: float
+) -> Tensor:
+    """Add the NLL of the last recorded and, tempered, of the last continued step of each mode: ``[A, K]``.
+
+    ``recorded`` and ``continued`` are steps ``[A]``; where they are the same, it counts once.
+    """
+    nll = endpoint_nll(modes.trajectory, modes.scale, target, recorded)
+    later = endpoint_nll(modes.trajectory, modes.scale, target, continued)
+    return nll + exponent * later * (continued > recorded)[:, None]
 
 
 def mixture_nll(logits: Tensor, nll: Tensor) -> Tensor:
