@@ -80,10 +80,10 @@ def _window_slopes(
 
     Each window is the difference of two sums from the first step on, whose rounding grows with ``T``.
     """
-    A, T = valid.shape
+    T = valid.shape[1]
     time = np.arange(T) * step_s
     # Centred on each track's first valid position, so that sums of squares stay small in any city frame.
-    first = position[np.arange(A), valid.argmax(axis=1)]
+    first = first_position(position, valid)
     xy = np.where(valid[..., None], position - first[:, None], 0.0)
     weight = valid.astype(np.float64)
     time_terms = np.stack((weight, weight * time, weight * time**2), -1)
@@ -101,6 +101,11 @@ def _window_slopes(
     return np.where(fits, slope, 0.0)
 
 
+def first_position(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the first valid one ``[A, 2]`` of positions ``[A, T, 2]``."""
+    return position[np.arange(len(valid)), valid.argmax(axis=1)]
+
+
 def has_moved(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether a track is farther than :data:`MOVED_M` from its first valid position: ``[A, T]``.
 
@@ -108,7 +113,7 @@ def has_moved(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArra
     """
     if not valid.size:
         return valid
-    first = position[np.arange(len(valid)), valid.argmax(axis=1)]
+    first = first_position(position, valid)
     moved: NDArray[np.bool_] = norm(position - first[:, None]) > MOVED_M
     return valid & moved
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
@@ -10,7 +12,7 @@ from tests.conftest import run
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
 from trajpred import environment, to_av2
 from trajpred.errors import DataError
-from trajpred.evaluation import av2_check, evaluate
+from trajpred.evaluation import agent_scores, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
 from trajpred.store import ScenarioStore
 
@@ -26,18 +28,22 @@ def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: Scenar
     assert found.av2["actorCR"]["av2"] > 0, "some agents collide"
 
 
-@pytest.mark.parametrize("name", ["agent_metrics", "world_metrics"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(av2_check, "agent_metrics"), (agent_scores, "world_metrics")],
+    ids=["agents", "worlds"],
+)
 def test_a_metric_that_differs_for_one_agent_is_noticed(
-    store: ScenarioStore, name: str, monkeypatch: pytest.MonkeyPatch
+    store: ScenarioStore, module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    correct = getattr(av2_check, name)
+    correct = getattr(module, name)
 
     def wrong(*args: torch.Tensor) -> dict[str, torch.Tensor]:
         found = correct(*args)
         next(iter(found.values()))[0] += 2e-6
         return found
 
-    monkeypatch.setattr(av2_check, name, wrong)
+    monkeypatch.setattr(module, name, wrong)
     found = evaluate(ScatteredWorlds(), store, check_with_av2=True, limit=2, progress=False)
     assert not agrees_with_av2(found)
 

@@ -9,7 +9,6 @@ from torch.distributions import Categorical, Independent, Laplace, MixtureSameFa
 
 from trajpred.geometry import last_step
 from trajpred.training.losses import (
-    LossConfig,
     average_displacement,
     endpoint_nll,
     mixture_nll,
@@ -19,8 +18,6 @@ from trajpred.training.losses import (
 A = 5
 K = 3
 F = 7
-CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.0, others=0.25)
-each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
 
 
 @pytest.fixture

@@ -27,9 +27,6 @@ from trajpred.training.losses import (
     winner_takes_all,
 )
 
-A = 5
-K = 3
-F = 7
 CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.0, others=0.25)
 each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.metrics import (
@@ -18,6 +19,7 @@ from trajpred.metrics import (
     horizon_metrics,
     metrics_of,
     names_in,
+    world_metrics,
 )
 
 
@@ -90,6 +92,24 @@ def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
     """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
     error = final_error(*tensors(agents, "trajectory", "target", "valid")).numpy()
     return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
+
+
+def score_worlds(
+    agents: ScoredAgents, rows: NDArray[np.int64]
+) -> tuple[dict[str, Tensor], NDArray[np.int64]]:
+    """Compute the world metrics of the scenes of the agents ``rows`` ``[N]``.
+
+    Returns: ``[S]`` by name, and the index ``[N]`` of each agent's scene.
+    """
+    _, first, scene = np.unique(agents.scene[rows], return_index=True, return_inverse=True)
+    metrics = world_metrics(
+        torch.from_numpy(agents.trajectory[rows]),
+        torch.from_numpy(agents.probability[rows][first]),
+        torch.from_numpy(agents.target[rows]),
+        torch.from_numpy(agents.valid[rows]),
+        torch.from_numpy(scene),
+    )
+    return metrics, scene
 
 
 def tensors(agents: ScoredAgents, *names: str) -> list[torch.Tensor]:

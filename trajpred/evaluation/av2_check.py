@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.environment import require_av2
+from trajpred.evaluation.agent_scores import score_worlds
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import agent_metrics, world_metrics
+from trajpred.metrics import agent_metrics
 
 #: The largest difference from av2 that rounding explains.
 TOLERANCE = 1e-6
@@ -64,15 +65,8 @@ class Av2Check:
         rows = np.flatnonzero(agents.in_world & ~np.isin(agents.scene, partial))
         if len(rows) == 0:
             return
-        _, first, scene = np.unique(agents.scene[rows], return_index=True, return_inverse=True)
-        ours = world_metrics(
-            torch.from_numpy(agents.trajectory[rows]),
-            torch.from_numpy(agents.probability[rows][first]),
-            torch.from_numpy(agents.target[rows]),
-            torch.from_numpy(agents.valid[rows]),
-            torch.from_numpy(scene),
-        )
-        theirs = [_world(agents, rows[scene == index]) for index in range(len(first))]
+        ours, scene = score_worlds(agents, rows)
+        theirs = [_world(agents, rows[scene == index]) for index in range(scene.max() + 1)]
         self._compare(WORLD, ours, theirs)
 
     def _compare(

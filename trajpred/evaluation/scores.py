@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trajpred.evaluation.agent_scores import (
@@ -19,6 +18,7 @@ from trajpred.evaluation.agent_scores import (
     best_modes,
     horizon_columns,
     horizon_scores,
+    score_worlds,
 )
 from trajpred.evaluation.agent_truth import BOUNDS, FACTS
 from trajpred.evaluation.agents import WORLD_GROUPS, ScoredAgents, require_step
@@ -26,7 +26,7 @@ from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, changes, score_streams
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
-from trajpred.metrics import METRICS, columns, metrics_of, paired_columns, world_metrics
+from trajpred.metrics import METRICS, columns, metrics_of, paired_columns
 from trajpred.metrics.calibration import laplace_levels, reliability
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
@@ -215,17 +215,10 @@ class WorldMeans:
         rows = agents.worlds[self.group]
         if not rows.any():
             return
-        _, index, actors = np.unique(agents.scene[rows], return_inverse=True, return_counts=True)
-        first = np.searchsorted(index, np.arange(len(actors)))
+        metrics, scene = score_worlds(agents, np.flatnonzero(rows))
+        actors = np.bincount(scene)
         self.count += len(actors)
         self.actors += int(actors.sum())
-        metrics = world_metrics(
-            torch.from_numpy(agents.trajectory[rows]),
-            torch.from_numpy(agents.probability[rows][first]),
-            torch.from_numpy(agents.target[rows]),
-            torch.from_numpy(agents.valid[rows]),
-            torch.from_numpy(index),
-        )
         for name, values in metrics.items():
             of_scene = values.numpy()
             if METRICS[name].per_actor:

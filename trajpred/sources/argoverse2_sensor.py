@@ -19,6 +19,7 @@ from pyarrow import feather
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
+from trajpred.motion import first_position
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_map
 from trajpred.sources.focal_tracks import assign_focal_tracks
@@ -47,14 +48,12 @@ _CITIES = {
     "ATX": "austin", "DTW": "dearborn", "MIA": "miami", "PAO": "palo-alto", "PIT": "pittsburgh",
     "WDC": "washington-dc",
 }  # fmt: skip
-_PEDESTRIAN = OBJECT_TYPES.index("pedestrian")
-_BUS = OBJECT_TYPES.index("bus")
 _VEHICLE = OBJECT_TYPES.index("vehicle")
 #: Types that can be scored.
 _SCORED = [
     _VEHICLE,
-    _BUS,
-    _PEDESTRIAN,
+    OBJECT_TYPES.index("bus"),
+    OBJECT_TYPES.index("pedestrian"),
     OBJECT_TYPES.index("cyclist"),
     OBJECT_TYPES.index("motorcyclist"),
 ]
@@ -267,5 +266,5 @@ class _Window:
 
     def _extent(self) -> NDArray[np.float64]:
         """Return the greatest distance (metres) of each track from its first position in the window."""
-        first = self.position[np.arange(len(self.valid)), self.valid.argmax(axis=1)]
+        first = first_position(self.position, self.valid)
         return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)

@@ -35,9 +35,10 @@ struct AgentFeatures {
   std::size_t size() const { return track.size(); }
 };
 
-// Returns the heading of each state, in the frame of the map. A track that moves backwards is taken to face the
-// other way. Before its heading is known, it heads as it does at last; one whose heading remains unknown heads
-// along the nearest lane, if there is any.
+// Returns the heading of each state, in the frame of the map.
+//
+// A track that moves backwards is taken to face the other way. Before its heading is known, it heads as it
+// does at last; one whose heading remains unknown heads along the nearest lane, if there is any.
 std::vector<double> completed_headings(const Track& track, const Routes& lanes);
 
 // Returns the last observed pose of the focal track, in the frame of the map.

@@ -1,4 +1,4 @@
-// Planar geometry and motion: trajpred/geometry.py. Metres, radians, m/s.
+// Planar geometry and motion: trajpred/geometry.py and motion.py. Metres, radians, m/s.
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,11 @@ namespace trajpred::onboard {
 inline constexpr double PI = 3.14159265358979323846;
 // Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 inline constexpr double STANDING_SPEED = 0.5;
+// Speed in m/s above which a track that moves against its heading is taken to face the other way.
 inline constexpr double BACKWARDS_SPEED = 1.0;
+// Metres from its first position after which a track has moved.
 inline constexpr double MOVED_M = 1.0;
+// Heading of a state without any.
 inline constexpr double UNKNOWN_HEADING = 0.0;
 
 // A position in metres, a displacement, or a velocity in m/s.

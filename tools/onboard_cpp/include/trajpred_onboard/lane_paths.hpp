@@ -1,4 +1,5 @@
-// Paths of agents along the lanes beside them and their successors: trajpred/features/lane_paths.py.
+// Paths of agents along the lanes beside them and their successors: lane_matching.py and lane_paths.py
+// of trajpred/features.
 #pragma once
 
 #include <array>
