@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
@@ -19,6 +19,7 @@ from trajpred.files import require_writable
 from trajpred.splits import PAIRED_GROUPS, Group, Half
 
 if TYPE_CHECKING:
+    from trajpred.evaluation.labels import LabelledStore
     from trajpred.evaluation.report import Table
     from trajpred.evaluation.results import Evaluation
     from trajpred.predictors import Predictor
@@ -107,68 +108,39 @@ def evaluate(
     require_streaming(streaming, every_s, updates)
     rows = open_split(store, split, half)
     if labels is not None:
-        from trajpred.evaluation.labels import LabelledStore
-
-        rows = labelled = LabelledStore(rows, labels)
-        print(f"{labels}: labels of {labelled.labelled} of {len(rows)} scenarios")
+        rows = _with_labels(rows, labels)
     from trajpred.evaluation import evaluate as score
     from trajpred.evaluation import write_results
     from trajpred.evaluation.av2_check import agrees_with_av2
     from trajpred.evaluation.comparison import in_common
-    from trajpred.evaluation.observed import ObservedStore
-    from trajpred.evaluation.report import changed, degradation, fact_name, show, tables, to_markdown
+    from trajpred.evaluation.report import changed, fact_names, show, to_markdown
     from trajpred.predictors import load_ensemble
-    from trajpred.predictors.derived import StreamedPredictor, perturbed, require_free
+    from trajpred.predictors.derived import StreamedPredictor, perturbed
 
-    facts = list(by or [])
-    for row, name in enumerate(facts):
-        if name != "all":
-            facts[row] = fact_name(name)
-    groups = group or ["focal"]
-    predictor: Predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
+    fact_names(by or [])  # an unknown one is reported before anything is predicted
+    predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     rivals: list[Predictor] = []
     if against:
         rivals = [load_ensemble([against], joint, modes=modes)]
-    stores = [rows]
-    if observe_s:
-        for fixed in (predictor, *rivals):
-            require_free(fixed, "observe_s")
-        stores = [ObservedStore(rows, seconds) for seconds in observe_s]
+    stores = _observed(rows, observe_s or [], [predictor, *rivals])
     if streaming:
         predictor = StreamedPredictor(predictor, every_s, updates)
         rivals = [StreamedPredictor(rival, every_s, updates) for rival in rivals]
-    variants: list[Predictor] = [predictor, *perturbed(predictor, perturb, history)]
-    runs: list[list[Evaluation]] = []
-    for data in stores:
-        results: list[Evaluation] = []
-        for scored in (*variants, *rivals):
-            result = score(
-                scored,
-                data,
-                batch_size=batch_size,
-                limit=limit,
-                ks=k or [1, 6],
-                beyond=beyond,
-                workers=workers,
-                check_with_av2=check_with_av2,
-            )
-            results.append(result)
-        runs.append(results)
+    predictors = [predictor, *perturbed(predictor, perturb, history), *rivals]
+    settings: dict[str, Any] = {"limit": limit, "ks": k or [1, 6], "beyond": beyond, "batch_size": batch_size}
+    settings |= {"workers": workers, "check_with_av2": check_with_av2}
+    runs = [[score(scored, data, **settings) for scored in predictors] for data in stores]
     all_results = list(chain.from_iterable(runs))
     if json is not None:
         write_results(json, all_results if len(all_results) > 1 else all_results[0])
-    report: list[Table] = []
-    for results in runs:
-        report += tables(results[0], facts, groups)
-        report += degradation(results[: len(variants)], groups)
+    report = _tables(runs, len(predictors) - len(rivals), by or [], group or ["focal"])
     pairs: list[tuple[Evaluation, Evaluation]] = []
     complete = True
     try:
         if against:
-            for results in runs:
-                before, after = in_common(results[-1], results[0])
+            pairs = [in_common(results[-1], results[0]) for results in runs]
+            for before, after in pairs:
                 report += changed([before], [after], scenes, (against, checkpoint))
-                pairs.append((before, after))
     finally:  # what was evaluated is reported, also if there is nothing to compare
         if markdown is not None:
             markdown.write_text(to_markdown(report), encoding="utf-8")
@@ -182,6 +154,42 @@ def evaluate(
     faulty = (strict or check_with_av2) and not complete
     agrees = all(agrees_with_av2(result) for result in all_results)
     return int(faulty or not agrees)
+
+
+def _with_labels(rows: ScenarioStore, folder: Path) -> LabelledStore:
+    """Return the split with the futures in ``folder``, and print how many scenarios have one."""
+    from trajpred.evaluation.labels import LabelledStore
+
+    labelled = LabelledStore(rows, folder)
+    print(f"{folder}: labels of {labelled.labelled} of {len(rows)} scenarios")
+    return labelled
+
+
+def _observed(
+    rows: ScenarioStore, observe_s: Sequence[float], predictors: Sequence[Predictor]
+) -> list[ScenarioStore]:
+    """Return the split once for each last observed step, in seconds; without any, as it is."""
+    from trajpred.evaluation.observed import ObservedStore
+    from trajpred.predictors.derived import require_free
+
+    if not observe_s:
+        return [rows]
+    for predictor in predictors:
+        require_free(predictor, "observe_s")
+    return [ObservedStore(rows, seconds) for seconds in observe_s]
+
+
+def _tables(
+    runs: Sequence[Sequence[Evaluation]], variants: int, by: Sequence[str], groups: Sequence[Group]
+) -> list[Table]:
+    """Build the tables of each run: of its first result, and the degradation of its first ``variants``."""
+    from trajpred.evaluation.report import degradation, tables
+
+    report: list[Table] = []
+    for results in runs:
+        report += tables(results[0], by, groups)
+        report += degradation(results[:variants], groups)
+    return report
 
 
 def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:

@@ -119,10 +119,7 @@ def visualize(
         "streaming": streaming,
     }
     options = [name for name, used in is_used.items() if used]
-    suffix = out.suffix[1:].lower()
-    is_file = suffix in PICTURES + FILMS + PAGE + RECORDING
-    kind = format or (suffix if is_file else "png")
-    require(not is_file or suffix == kind, "out", f"ends in .{suffix}, but --format is {kind}")
+    kind, is_file = _kind_of(out, format)
     _check_options(kind, checkpoint, options)
     require_writable(out, folder=not is_file)
     if map is not None:
@@ -134,12 +131,10 @@ def visualize(
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
-    folder = store
-    data = None
-    if raw is not None:
-        folder = raw
-        data = source or "argoverse2"
-    choices = choose(folder, data, split, scenario or [], limit, half)
+    data_set = source
+    if raw is not None and source is None:
+        data_set = "argoverse2"
+    choices = choose(raw or store, data_set, split, scenario or [], limit, half)
     if kind == "html":
         return draw_page(
             out if is_file else out / "page.html",
@@ -166,6 +161,15 @@ def visualize(
             world=world,
         )
     return int(not complete)
+
+
+def _kind_of(out: Path, format: str | None) -> tuple[str, bool]:
+    """Return the format to draw, and whether ``out`` is one file. Raises: DataError if they differ."""
+    suffix = out.suffix[1:].lower()
+    if suffix not in PICTURES + FILMS + PAGE + RECORDING:
+        return format or "png", False
+    require(format in (None, suffix), "out", f"ends in .{suffix}, but --format is {format}")
+    return suffix, True
 
 
 def _check_options(format: str, checkpoint: str | None, options: list[str]) -> None:

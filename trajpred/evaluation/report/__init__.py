@@ -1,7 +1,7 @@
 """Evaluations as tables, in the terminal or as Markdown."""
 
 from trajpred.evaluation.report.of_changes import beside, changed, degradation
-from trajpred.evaluation.report.of_result import fact_name, tables, worlds
+from trajpred.evaluation.report.of_result import fact_names, tables, worlds
 from trajpred.evaluation.report.tables import CONVENTIONS, Table, markdown, show, to_markdown
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "beside",
     "changed",
     "degradation",
-    "fact_name",
+    "fact_names",
     "markdown",
     "show",
     "tables",

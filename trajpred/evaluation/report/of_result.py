@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trajpred.errors import require
+from trajpred.errors import DataError
 from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing, names_of
 from trajpred.evaluation.results import Evaluation
@@ -21,9 +21,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
 
     Raises: DataError naming an unknown fact.
     """
-    facts = list(result.breakdowns)
-    if "all" not in by:
-        facts = [fact_name(name) for name in by]
+    facts = fact_names(by, result.breakdowns)
     built = [*_main(result), *worlds(result), *_av2(result)]
     built += _parts("as if the future ended after", result.horizons, groups)
     built += _seconds_ahead(result, groups)
@@ -33,14 +31,22 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     return built
 
 
-def fact_name(name: str) -> str:
-    """Return the fact that starts with ``name``: ``speed (m/s)`` for ``speed``. Raises: DataError."""
+def fact_names(by: Iterable[str], known: Iterable[str] = FACTS) -> list[str]:
+    """Return the facts whose names start with ``by``: ``speed (m/s)`` for ``speed``; ``known`` for ``all``.
+
+    Raises: DataError naming an unknown one.
+    """
+    if "all" in by:
+        return list(known)
+    return [_fact_name(name) for name in by]
+
+
+def _fact_name(name: str) -> str:
     for fact in FACTS:
         if fact.startswith(name):
             return fact
     short_names = [fact.partition(" (")[0] for fact in FACTS]
-    require(False, "by", f"{name!r} is none of {', '.join(short_names)}, all")
-    return name
+    raise DataError(f"{name!r} is none of {', '.join(short_names)}, all", field="by")
 
 
 def _main(result: Evaluation) -> Iterator[Table]:
