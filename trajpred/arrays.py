@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, quoted, require, require_shape
+
+T = TypeVar("T")
+
+
+def row_of(values: Iterable[T]) -> dict[T, int]:
+    """Map each value to its row, such as the ids of tracks; of duplicates to the last."""
+    return {value: row for row, value in enumerate(values)}
 
 
 def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.arrays import as_array
+from trajpred.arrays import as_array, row_of
 from trajpred.errors import require, require_shape
 from trajpred.geometry import Pose, direction, norm, to_global
 from trajpred.motion import hold_last
@@ -194,7 +194,7 @@ class Forecast:
 
     def rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each of ``track_id`` in this forecast, -1 for tracks without a prediction."""
-        row = {name: i for i, name in enumerate(self.track_id.tolist())}
+        row = row_of(self.track_id.tolist())
         return np.array([row.get(name, -1) for name in track_id.tolist()], np.int64)
 
     def of(self, track_id: NDArray[np.str_]) -> Forecast:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.errors import MAX_QUOTED, DataError, quoted, require, shortened
 
 #: Maximum number of characters in an array of strings: NumPy reserves the longest length for each of them.
@@ -91,7 +92,7 @@ def encode(names: Sequence[Any], categories: tuple[str, ...], field: str) -> NDA
     Raises:
         DataError: a name is not among them.
     """
-    index = {category: code for code, category in enumerate(categories)}
+    index = row_of(categories)
     try:
         return np.array([index[name] for name in names], np.int8)
     except (KeyError, TypeError):

@@ -131,6 +131,9 @@ class ScenarioBatch:
         num_lanes: list[int] = []
         num_crossings: list[int] = []
         recorded: list[int] = []
+        focal: list[int] = []
+        names: list[str] = []
+        step_s: list[float] = []
         for scenario in scenarios:
             tracks.append(scenario.tracks)
             lane_maps.append(scenario.map)
@@ -138,14 +141,16 @@ class ScenarioBatch:
             num_lanes.append(len(scenario.map))
             num_crossings.append(len(scenario.map.crossing_id))
             recorded.append(scenario.num_steps - scenario.continued)
+            focal.append(scenario.focal)
+            names.append(scenario.scenario_id)
+            step_s.append(scenario.step_s)
         scene = np.arange(len(scenarios))
-        focal = np.array([scenario.focal for scenario in scenarios])
         return cls(
-            scenario_id=np.array([scenario.scenario_id for scenario in scenarios]),
-            step_s=np.array([scenario.step_s for scenario in scenarios]),
+            scenario_id=np.array(names),
+            step_s=np.array(step_s),
             num_observed=scenarios[0].num_observed,
             recorded=np.array(recorded),
-            focal=np.array(_starts(num_tracks)) + focal,
+            focal=np.add(_starts(num_tracks), focal),
             tracks=_concatenate(tracks),
             track_scene=np.repeat(scene, num_tracks),
             map=_concatenate(lane_maps),

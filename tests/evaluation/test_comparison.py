@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.evaluation.made_results import MACHINE, STORE, result, seeds
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
-from trajpred.evaluation.comparison import changes
+from trajpred.evaluation.comparison import most_changed
 from trajpred.evaluation.report.of_recipes import format_intervals, format_origin, format_recipes
 
 
@@ -91,7 +91,7 @@ def test_resamples_depend_on_the_seed_only() -> None:
 
 def test_changes_are_the_largest_in_either_direction() -> None:
     before, after = scored(np.array([1.0, 2.0, 3.0, 4.0])), scored(np.array([1.5, 1.0, 3.0, 0.5]))
-    improved, degraded = changes([after], [before], 2)
+    improved, degraded = most_changed([after], [before], 2)
     assert [round(change, 6) for _, change in improved] == [-3.5, -1.0]
     assert [round(change, 6) for _, change in degraded] == [0.5]
 

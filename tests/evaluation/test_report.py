@@ -10,7 +10,15 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.report import CONVENTIONS, beside, changed, degradation, show, tables, to_markdown
+from trajpred.evaluation.report import (
+    CONVENTIONS,
+    beside,
+    change_tables,
+    degradation,
+    show,
+    tables,
+    to_markdown,
+)
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
@@ -80,7 +88,7 @@ def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
     other["focal/minFDE6"][0] += 5.0
     other["focal/minFDE6"][1] -= 1.0
     moving = result.metrics["moving"]["count"]
-    total, better, worse = changed([result], [replace(result, per_scenario=other)], 3, ("a", "b"))
+    total, better, worse = change_tables([result], [replace(result, per_scenario=other)], 3, ("a", "b"))
     assert total.title == f"b against a, {result.scenarios} focal and {moving} moving agents"
     means = {row[0]: row[1:] for row in total.rows}
     assert means["focal minADE6"] == means["moving minFDE6"] == ["+0.000"] * 3

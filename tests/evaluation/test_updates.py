@@ -12,16 +12,19 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 from scipy.optimize import linear_sum_assignment
 
 from trajpred.evaluation import evaluate, read_results, write_results
-from trajpred.evaluation.report import changed, tables
+from trajpred.evaluation.report import change_tables, tables
 from trajpred.evaluation.scores import Scores
-from trajpred.evaluation.updates import changes
 from trajpred.forecast import Forecast
+from trajpred.metrics import metric_names
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedForecast, StreamedPredictor
 from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 ERRORS = ("minADE6", "minFDE6")
+
+#: Metrics of the change from one update to the next.
+CHANGES = metric_names("streaming")
 
 
 def steady() -> Scenario:
@@ -55,8 +58,8 @@ def test_known_changes_of_the_agents_visible_at_every_update() -> None:
     found = scores.updates()
     for update, error in {"1 s": 1.0, "1.5 s": 0.5, "2 s": 0.0}.items():
         assert found[update]["all"]["minADE6"] == pytest.approx(error, abs=1e-6)
-    for means in (scores.means(changes()), found["1.5 s"], found["2 s"]):
-        assert [means["focal"][name] for name in changes()] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-6)
+    for means in (scores.means(CHANGES), found["1.5 s"], found["2 s"]):
+        assert [means["focal"][name] for name in CHANGES] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-6)
     counts = {name: group["count"] for name, group in found["1 s"].items()}
     assert counts == {"focal": 1, "scored": 2, "moving": 2, "all": 2}, "without the third car"
 
@@ -64,7 +67,7 @@ def test_known_changes_of_the_agents_visible_at_every_update() -> None:
 def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> None:
     store, model = ScenarioStore(store_path, "val"), StreamedPredictor(load_predictor("lane_following"))
     result = evaluate(model, store, batch_size=2, workers=2, progress=False)
-    plain: dict[str, list[float]] = {name: [] for name in (*ERRORS, *changes())}
+    plain: dict[str, list[float]] = {name: [] for name in (*ERRORS, *CHANGES)}
     for scenario in store:
         [now] = model([scenario])
         assert isinstance(now, StreamedForecast)
@@ -75,9 +78,9 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
         plain["minADE6"].append(av2.compute_ade(earliest.trajectory[own], truth).min())
         plain["minFDE6"].append(av2.compute_fde(earliest.trajectory[own], truth).min())
         pairs = [one_change(scenario, *pair) for pair in ((earliest, now.earlier[5]), (now.earlier[5], now))]
-        for name, values in zip(changes(), np.mean(pairs, axis=0), strict=True):
+        for name, values in zip(CHANGES, np.mean(pairs, axis=0), strict=True):
             plain[name].append(float(values))
-    for name in changes():
+    for name in CHANGES:
         assert result.per_scenario[f"focal/{name}"] == pytest.approx(plain[name], abs=1e-4), name
         assert result.metrics["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5), name
         assert name in result.intervals["focal"]
@@ -88,8 +91,8 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
     assert read_results(tmp_path / "new.json")[0].updates == result.updates
     once = next(table for table in tables(result) if "every update" in table.title)
     assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"] and once.rows[0][-1] == "-"
-    paired = changed([result], [result], 0, ("a", "b"))[0]
-    assert [row[0] for row in paired.rows][5:9] == [f"focal {name}" for name in changes()]
+    paired = change_tables([result], [result], 0, ("a", "b"))[0]
+    assert [row[0] for row in paired.rows][5:9] == [f"focal {name}" for name in CHANGES]
 
 
 def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:

@@ -113,7 +113,7 @@ def evaluate(
     from trajpred.evaluation import write_results
     from trajpred.evaluation.av2_check import agrees_with_av2
     from trajpred.evaluation.comparison import in_common
-    from trajpred.evaluation.report import changed, fact_names, show, to_markdown
+    from trajpred.evaluation.report import change_tables, fact_names, show, to_markdown
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.derived import StreamedPredictor, perturbed
 
@@ -140,7 +140,7 @@ def evaluate(
         if against:
             pairs = [in_common(results[-1], results[0]) for results in runs]
             for before, after in pairs:
-                report += changed([before], [after], scenes, (against, checkpoint))
+                report += change_tables([before], [after], scenes, (against, checkpoint))
     finally:  # what was evaluated is reported, also if there is nothing to compare
         if markdown is not None:
             markdown.write_text(to_markdown(report), encoding="utf-8")
@@ -220,7 +220,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         group: Agents of the table of means; intervals and differences are those of focal and moving agents.
         scenes: Number of most improved and most degraded scenarios of two recipes to list.
     """
-    from trajpred.evaluation.report import changed, show
+    from trajpred.evaluation.report import change_tables, show
     from trajpred.evaluation.report.of_recipes import (
         by_recipe,
         format_intervals,
@@ -242,7 +242,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
     if scenes:
         require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
         (first, before), (last, after) = recipes.items()
-        show(changed(before, after, scenes, (first, last)))
+        show(change_tables(before, after, scenes, (first, last)))
         _suggest_page(before, after, scenes, Path("STORE"), ["CHECKPOINT", "AGAINST"])
     return 0
 
@@ -251,11 +251,11 @@ def _suggest_page(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, store: Path, models: Sequence[str]
 ) -> None:
     """Print the command for the page of both models with the scenarios that changed most."""
-    from trajpred.evaluation.comparison import changes
+    from trajpred.evaluation.comparison import most_changed
     from trajpred.store.sample import store_words
 
     names: list[str] = []
-    for part in changes(after, before, count):
+    for part in most_changed(after, before, count):
         names += [name for name, _ in part]
     if not names:
         return

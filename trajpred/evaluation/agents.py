@@ -13,6 +13,7 @@ from trajpred.clock import SAME_STEP
 from trajpred.errors import require
 from trajpred.evaluation.agent_truth import facts_of_columns, groups_of, truth_of
 from trajpred.forecast import SAME_PROBABILITY, Forecast
+from trajpred.lane_map import LaneMap
 from trajpred.metrics.plausibility import Futures
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
@@ -67,24 +68,33 @@ class ScoredAgents(Futures):
             time steps differ.
         """
         modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
-        steps = {forecast.trajectory.shape[2] for forecast in forecasts}
-        problem = f"forecasts of {sorted(steps)} steps cannot be evaluated together"
-        require(len(steps) == 1, "trajectory", problem)
-        for scenario in scenarios:
-            known = scenario.num_steps - scenario.num_observed
-            longer = f"{scenario.scenario_id}: forecast of {min(steps)} steps, {known} are known"
-            require(known >= min(steps), "trajectory", longer)
-            require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
-        groups = [groups_of(scenario, min(steps)) for scenario in scenarios]
+        steps = _common_steps(forecasts)
+        maps: list[LaneMap] = []
+        groups: list[dict[str, NDArray[np.bool_]]] = []
         parts: list[dict[str, NDArray[Any]]] = []
-        for scenario, forecast, members in zip(scenarios, forecasts, groups, strict=True):
-            parts.append(_columns(scenario, forecast, members, modes))
+        lengths: list[int] = []
+        for scenario, forecast in zip(scenarios, forecasts, strict=True):
+            known = scenario.num_steps - scenario.num_observed
+            longer = f"{scenario.scenario_id}: forecast of {steps} steps, {known} are known"
+            require(known >= steps, "trajectory", longer)
+            require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
+            maps.append(scenario.map)
+            members = groups_of(scenario, steps)
+            groups.append(members)
+            part = _columns(scenario, forecast, members, modes)
+            parts.append(part)
+            lengths.append(len(part["track_id"]))
         columns = _concatenated(parts)
-        scene = np.repeat(np.arange(len(parts)), [len(part["track_id"]) for part in parts])
+        scene = np.repeat(np.arange(len(parts)), lengths)
         facts = facts_of_columns(scenarios, scene, columns)
         del columns["neighbours"]
-        member = {group: columns.pop(group) for group in GROUPS}
-        expected = {group: _counts(groups, group) for group in GROUPS}
+        member: dict[str, NDArray[np.bool_]] = {}
+        expected: dict[str, NDArray[np.int64]] = {}
+        missing: dict[str, int] = {}
+        for group in GROUPS:
+            member[group] = columns.pop(group)
+            expected[group] = _counts(groups, group)
+            missing[group] = int(expected[group].sum() - member[group].sum())
         worlds: dict[str, NDArray[np.bool_]] = {}
         incomplete: dict[str, int] = {}
         for group in WORLD_GROUPS:
@@ -95,16 +105,24 @@ class ScoredAgents(Futures):
             incomplete[group] = int((~complete).sum())
         return cls(
             scene=scene,
-            maps=[scenario.map for scenario in scenarios],
+            maps=maps,
             step_s=scenarios[0].step_s,
             member=member,
             in_world=worlds["scored"],
             worlds=worlds,
-            missing={group: int(expected[group].sum() - member[group].sum()) for group in GROUPS},
+            missing=missing,
             incomplete=incomplete,
             facts=facts,
             **columns,
         )
+
+
+def _common_steps(forecasts: Sequence[Forecast]) -> int:
+    """Return the number of future steps of all forecasts. Raises: DataError if they differ."""
+    steps = {forecast.trajectory.shape[2] for forecast in forecasts}
+    problem = f"forecasts of {sorted(steps)} steps cannot be evaluated together"
+    require(len(steps) == 1, "trajectory", problem)
+    return steps.pop()
 
 
 def require_step(step_s: float, usual: float, scenario_id: str) -> None:

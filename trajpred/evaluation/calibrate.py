@@ -60,12 +60,8 @@ class Sample(NamedTuple):
     @classmethod
     def concatenate(cls, samples: Sequence[Sample]) -> Sample:
         """Join several samples."""
-        return cls(
-            probability=np.concatenate([sample.probability for sample in samples]),
-            best=np.concatenate([sample.best for sample in samples]),
-            score=np.concatenate([sample.score for sample in samples]),
-            object_type=np.concatenate([sample.object_type for sample in samples]),
-        )
+        columns = zip(*samples, strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from trajpred.errors import DataError
 from trajpred.evaluation.intervals import Interval, bootstrap_columns
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import metrics_of, paired_columns
+from trajpred.metrics import metric_names, paired_columns
 
 #: Evaluations of one recipe from several seeds.
 Seeds = Sequence[Evaluation]
@@ -39,7 +39,7 @@ def mean_of(seeds: Seeds, metric: str, group: str = "focal") -> Interval:
     return _over_agents(_per_scenario(seeds, metric, group), seeds[0], group)
 
 
-def changes(
+def most_changed(
     first: Seeds, second: Seeds, count: int
 ) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
     """List the ``count`` scenarios in which ``first`` improves most over ``second``, and degrades most.
@@ -83,8 +83,7 @@ def shared_columns(evaluations: Sequence[Evaluation], group: str = "focal") -> t
     counts = [result.by_scenario("count", group) for result in evaluations]
     if group != "focal" and any(count != counts[0] for count in counts):
         return ()
-    names = list(paired_columns())
-    names += [metric.name for metric in metrics_of("streaming")]
+    names = [*paired_columns(), *metric_names("streaming")]
     shared = set(names)
     for result in evaluations:
         shared &= _recorded(result, names, group)

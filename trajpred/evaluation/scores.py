@@ -23,10 +23,10 @@ from trajpred.evaluation.agent_scores import (
 from trajpred.evaluation.agent_truth import BOUNDS, FACTS
 from trajpred.evaluation.agents import WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
-from trajpred.evaluation.updates import ERRORS, changes, score_streams
+from trajpred.evaluation.updates import ERRORS, score_streams
 from trajpred.forecast import Forecast
 from trajpred.geometry import rotate
-from trajpred.metrics import METRICS, columns, metrics_of, paired_columns
+from trajpred.metrics import METRICS, columns, metric_names, paired_columns
 from trajpred.metrics.calibration import laplace_levels, reliability
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
@@ -103,7 +103,7 @@ class Scores:
         self._all = GroupMeans(())
         self._horizons = GroupMeans(horizon_columns(plausibility))
         self._facts = {fact: GroupMeans(columns("breakdown")) for fact in FACTS}
-        self._updates = GroupMeans((*ERRORS, *changes()))
+        self._updates = GroupMeans((*ERRORS, *metric_names("streaming")))
         self.scenario_ids: list[str] = []
         # One buffer for each group: thousands of small arrays would fragment the heap.
         self._scene_sums = {group: array("f") for group in GROUPS}
@@ -207,7 +207,7 @@ class WorldMeans:
     def __init__(self, group: str) -> None:
         self.group = group
         self.count = self.actors = self.incomplete = 0
-        self._sum = {metric.name: 0.0 for metric in metrics_of("world")}
+        self._sum = dict.fromkeys(metric_names("world"), 0.0)
 
     def add(self, agents: ScoredAgents) -> None:
         """Add the scenes with worlds."""

@@ -17,8 +17,7 @@ from trajpred.evaluation.intervals import bootstrap_columns
 from trajpred.evaluation.origin import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
-from trajpred.evaluation.updates import changes
-from trajpred.metrics import metric_of, paired_columns
+from trajpred.metrics import metric_names, metric_of, paired_columns
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import reasons
 from trajpred.predictors.predictor import Predictor
@@ -154,7 +153,7 @@ def _per_scenario(scores: Scores) -> dict[str, list[Any]]:
     for group, columns in sums.items():
         count = columns["count"][rows].astype(np.float64)
         table[f"{group}/count"] = count.astype(int).tolist()
-        for name in (*paired_columns(), *changes()):
+        for name in (*paired_columns(), *metric_names("streaming")):
             if name in columns:
                 unknown = np.full(len(count), np.nan)
                 mean = np.divide(columns[name][rows], count, out=unknown, where=count > 0)

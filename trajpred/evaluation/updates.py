@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.forecast import Forecast, with_truth
-from trajpred.metrics import agent_metrics, metrics_of
+from trajpred.metrics import agent_metrics, metric_names, metrics_of
 from trajpred.metrics.consistency import match_modes
 from trajpred.predictors.derived import StreamedForecast
 from trajpred.scenario import Scenario
@@ -23,13 +23,8 @@ Update: TypeAlias = tuple[int, Forecast]
 Table: TypeAlias = NDArray[np.float64]
 
 
-def changes() -> tuple[str, ...]:
-    """List the metrics of the change from one update to the next."""
-    return tuple(metric.name for metric in metrics_of("streaming"))
-
-
 def score_update(scenario: Scenario, update: Update, before: Update | None = None) -> Table:
-    """Compute :data:`ERRORS` and :func:`changes` ``[A, M]`` of all tracks of a recording.
+    """Compute :data:`ERRORS` and the streaming metrics ``[A, M]`` of all tracks of a recording.
 
     Errors are over the steps of the forecast that were recorded. NaN for tracks that are not forecast or not
     visible at that step; changes are also NaN where the track was not visible at the preceding update.
@@ -39,7 +34,7 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
     """
     step, forecast = update
     tracks = scenario.tracks
-    table = np.full((len(tracks), len(ERRORS) + len(changes())), np.nan)
+    table = np.full((len(tracks), len(ERRORS) + len(metric_names("streaming"))), np.nan)
     visible = np.flatnonzero(tracks.valid[:, step])
     scored = with_truth(forecast, scenario, visible, step)
     if len(scored.rows):
@@ -98,7 +93,7 @@ def score_stream(scenario: Scenario, forecast: StreamedForecast) -> dict[str, Ta
 def score_streams(
     scenarios: Sequence[Scenario], forecasts: Sequence[Forecast], agents: ScoredAgents
 ) -> tuple[dict[str, Table], dict[str, NDArray[Any]]]:
-    """Compute the scores of each update ``[A, M]`` by its name, and each of :func:`changes` ``[A]``.
+    """Compute the scores of each update ``[A, M]`` by its name, and each of the streaming metrics ``[A]``.
 
     Changes are means over the updates. Rows are those of ``agents``. Both are empty unless the forecasts are
     of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
@@ -116,7 +111,7 @@ def score_streams(
                 updates[name] = np.full((len(agents), table.shape[1]), np.nan)
             updates[name][rows] = table[tracks]
     later = list(updates.values())[1:]
-    mean = np.full((len(agents), len(changes())), np.nan)
+    mean = np.full((len(agents), len(metric_names("streaming"))), np.nan)
     if later:
         mean = np.mean([table[:, len(ERRORS) :] for table in later], axis=0)
-    return updates, dict(zip(changes(), mean.T, strict=True))
+    return updates, dict(zip(metric_names("streaming"), mean.T, strict=True))

@@ -9,6 +9,7 @@ from itertools import islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.features.lane_matching import Routes, arc_of, match_lanes, within_reach
 from trajpred.features.ragged import interpolate
 from trajpred.geometry import Pose, direction, norm, rotate, wrap_angle
@@ -88,7 +89,7 @@ def lane_paths(
 
 def _following(lanes: Routes) -> list[list[int]]:
     """List the rows of the successors of each lane, without those outside ``lanes``."""
-    row = {lane_id: i for i, lane_id in enumerate(lanes.lane_id.tolist())}
+    row = row_of(lanes.lane_id.tolist())
     ids = lanes.successors.values.tolist()
     following: list[list[int]] = []
     for start, end in pairwise(lanes.successors.offsets.tolist()):

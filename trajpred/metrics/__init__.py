@@ -10,7 +10,7 @@ from trajpred.metrics import standard
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
 from trajpred.metrics.groups import agent_groups
 from trajpred.metrics.layout import columns, names_in, paired_columns
-from trajpred.metrics.registry import METRICS, Metric, metric_of, metrics_of, register
+from trajpred.metrics.registry import METRICS, Metric, metric_names, metric_of, metrics_of, register
 
 if TYPE_CHECKING:
     from trajpred.metrics.compute import agent_metrics, horizon_metrics, world_metrics

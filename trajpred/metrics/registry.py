@@ -86,6 +86,11 @@ def metrics_of(kind: Kind) -> list[Metric]:
     return [metric for metric in METRICS.values() if metric.kind == kind]
 
 
+def metric_names(kind: Kind) -> tuple[str, ...]:
+    """List the names, without K, of the metrics of a kind."""
+    return tuple(metric.name for metric in metrics_of(kind))
+
+
 def metric_of(column: str) -> Metric:
     """Return the metric of a column, such as ``minADE`` for ``minADE6``.
 

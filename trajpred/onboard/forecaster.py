@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.errors import require
 from trajpred.features.agents import AgentFeatures
 from trajpred.forecast import Forecast
@@ -78,7 +79,7 @@ class OnboardForecaster(OnboardEncoder):
     def _rows(self, agents: AgentFeatures, targets: Sequence[str] | None, strict: bool) -> NDArray[np.int64]:
         if targets is None:
             return np.arange(len(agents.track_id))
-        row = {name: i for i, name in enumerate(agents.track_id.tolist())}
+        row = row_of(agents.track_id.tolist())
         unknown = [name for name in targets if name not in row]
         require(not (strict and unknown), "targets", f"not agents of this scene: {', '.join(unknown)}")
         return np.array([row[name] for name in dict.fromkeys(targets) if name in row], np.int64)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.geometry import norm
 from trajpred.motion import causal_heading, causal_velocity
 from trajpred.tracks import TrackCategory, Tracks
@@ -129,7 +130,7 @@ class HistoryTable:
     def _rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each track, after appending rows for new ones."""
         names = track_id.tolist()
-        row = {name: i for i, name in enumerate(self.track_id.tolist())}
+        row = row_of(self.track_id.tolist())
         new: list[str] = []
         for name in names:
             if name not in row:

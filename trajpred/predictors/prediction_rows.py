@@ -139,9 +139,12 @@ def read_rows(path: Path) -> Rows:
 
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
     """Raise :class:`DataError` if a file of ``size`` bytes claims to contain implausibly much."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    rows = sum(group.num_rows for group in groups)
-    unpacked = sum(group.total_byte_size for group in groups)
+    rows = 0
+    unpacked = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        rows += group.num_rows
+        unpacked += group.total_byte_size
     require(rows <= MAX_PER_BYTE * size, "rows", f"claims to hold {rows} rows in {size} bytes")
     require(unpacked <= MAX_PER_BYTE * size, "rows", f"claims to unpack {size} bytes to {unpacked}")
 

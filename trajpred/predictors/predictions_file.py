@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trajpred.arrays import row_of
 from trajpred.forecast import Forecast
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
@@ -65,7 +66,7 @@ class PredictionsFile:
         Modes are sorted by descending probability.
         """
         rows, last = last_observed(scenario)
-        place = {name: i for i, name in enumerate(scenario.tracks.track_id[rows].tolist())}
+        place = row_of(scenario.tracks.track_id[rows].tolist())
         in_file: list[int] = []
         in_scenario: list[int] = []
         for i, name in enumerate(self.track_ids(scenario.scenario_id)):

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.arrays import as_array
+from trajpred.arrays import as_array, row_of
 from trajpred.errors import DataError, require, require_finite
 from trajpred.lane_map import NO_LANE, LaneMap
 from trajpred.names import encode
@@ -104,7 +104,7 @@ def _city_map(root: ElementTree.Element) -> CityMap:
 
 def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> Ragged:
     nodes = root.findall("node")
-    row = {node.get("id"): i for i, node in enumerate(nodes)}
+    row = row_of(node.get("id") for node in nodes)
     require(len(row) == len(nodes), "node.id", "contains a duplicate")
     x = _coordinates(nodes, "x")
     y = _coordinates(nodes, "y")

@@ -137,18 +137,27 @@ class _Recording:
         """Read the obstacles of a scenario. Raises: DataError naming the element at fault."""
         step_s = number(root, "timeStepSize")
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
-        obstacles = [element for element in root if element.tag in _OBSTACLES]
-        is_static = np.array([_is_static(obstacle) for obstacle in obstacles], np.bool_)
-        states = [_states(obstacle) for obstacle in obstacles]
+        names: list[str] = []
+        kinds: list[str] = []
+        statics: list[bool] = []
+        states: list[list[tuple[int, list[float]]]] = []
         steps: list[int] = []
-        for path in states:
+        for obstacle in root:
+            if obstacle.tag not in _OBSTACLES:
+                continue
+            names.append(obstacle.get("id", ""))
+            kinds.append(OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown"))
+            statics.append(_is_static(obstacle))
+            path = _states(obstacle)
+            states.append(path)
             steps += [step for step, _ in path]
+        is_static = np.array(statics, np.bool_)
         first = min(steps, default=0)
         length = max(steps, default=-1) + 1 - first
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
-        too_many = f"{len(obstacles)} over {length} steps are too many"
-        require(length * len(obstacles) <= MAX_STATES, "obstacle", too_many)
-        table = np.full((len(obstacles), length, 4), np.nan)
+        too_many = f"{len(states)} over {length} steps are too many"
+        require(length * len(states) <= MAX_STATES, "obstacle", too_many)
+        table = np.full((len(states), length, 4), np.nan)
         for row, path in enumerate(states):
             for step, values in path:
                 if is_static[row]:
@@ -157,8 +166,6 @@ class _Recording:
                     table[row, step - first] = values
         speed = table[..., 3]
         speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
-        kinds = [OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown") for obstacle in obstacles]
-        names = [obstacle.get("id", "") for obstacle in obstacles]
         return cls(step_s, names, kinds, is_static, table)
 
     def starts(self, every_s: float) -> range:
@@ -184,7 +191,11 @@ class _Recording:
         whole = np.isfinite(state[..., 0]).all(1)
         moved = norm(state[:, -1, :2] - state[:, 0, :2]) >= MOVED_M
         state = np.pad(state, ((0, 0), (before, missing - before), (0, 0)), constant_values=np.nan)
-        kinds = [self.object_type[row] for row in kept]
+        kinds: list[str] = []
+        names: list[str] = []
+        for row in kept:
+            kinds.append(self.object_type[row])
+            names.append(self.name[row])
         user = np.isin(kinds, _ROAD_USERS)
         candidate = _candidates(user, self.is_static[kept], state[:, observed - 1, 0])
         focal = _focal(state[..., :2], candidate, observed, round(1 / self.step_s))
@@ -196,7 +207,7 @@ class _Recording:
             heading=heading,
             velocity=velocity,
             object_type=kinds,
-            track_id=[self.name[row] for row in kept],
+            track_id=names,
             focal=focal,
             category=np.where(user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED),
             map=lane_map,

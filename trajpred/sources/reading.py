@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.errors import DataError, quoted, require, require_finite
 
 #: What unreadable files raise.
@@ -186,7 +187,7 @@ def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]
     except UnicodeDecodeError:
         raise DataError("contains text that is not UTF-8", field=name) from None
     ordered = sorted(set(texts))
-    rank = {text: i for i, text in enumerate(ordered)}
+    rank = row_of(ordered)
     ranks = np.array([rank[text] for text in texts], np.int64)
     return ranks[code], ordered
 

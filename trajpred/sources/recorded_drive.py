@@ -172,43 +172,43 @@ def tracked_objects(message: Any) -> TrackedObjects:
     it is another message.
     """
     objects = message.objects
-    motion = [item.kinematics for item in objects]
-    poses = [item.pose_with_covariance.pose for item in motion]
-    twists = [item.twist_with_covariance.twist.linear for item in motion]
-    availability = np.array([item.orientation_availability for item in motion])
-    yaw = _yaw([pose.orientation for pose in poses])
-    yaw = np.where(availability == NO_ORIENTATION, np.nan, yaw)
-    twist = _planar(twists)
-    velocity = rotate(twist, yaw)
+    track_id: list[str] = []
+    object_type: list[str] = []
+    availability = np.zeros(len(objects), np.int64)
+    position = np.zeros((len(objects), 2))
+    quaternion = np.zeros((len(objects), 4))
+    twist = np.zeros((len(objects), 2))
+    size = np.zeros((len(objects), 3))
+    for row, item in enumerate(objects):
+        track_id.append(bytes(item.object_id.uuid).hex())
+        object_type.append(_object_type(item.classification))
+        availability[row] = item.kinematics.orientation_availability
+        pose = item.kinematics.pose_with_covariance.pose
+        position[row] = pose.position.x, pose.position.y
+        orientation = pose.orientation
+        quaternion[row] = orientation.x, orientation.y, orientation.z, orientation.w
+        linear = item.kinematics.twist_with_covariance.twist.linear
+        twist[row] = linear.x, linear.y
+        extent = item.shape.dimensions
+        size[row] = extent.x, extent.y, extent.z
+    yaw = np.where(availability == NO_ORIENTATION, np.nan, _yaw(quaternion))
     backwards = (availability == UNSIGNED_ORIENTATION) & (twist[:, 0] < 0)
-    heading = np.where(backwards, yaw + np.pi, yaw)
-    dimensions = [item.shape.dimensions for item in objects]
-    sizes = [[extent.x, extent.y, extent.z] for extent in dimensions]
     stamp = message.header.stamp
     return TrackedObjects(
         time_ns=int(stamp.sec) * 10**9 + int(stamp.nanosec),
-        track_id=[bytes(item.object_id.uuid).hex() for item in objects],
-        position=_planar([pose.position for pose in poses]),
-        heading=heading,
-        velocity=velocity,
-        object_type=[_object_type(item.classification) for item in objects],
-        size=np.array(sizes, np.float64).reshape(-1, 3),
+        track_id=track_id,
+        position=position,
+        heading=np.where(backwards, yaw + np.pi, yaw),
+        velocity=rotate(twist, yaw),
+        object_type=object_type,
+        size=size,
         message=message,
     )
 
 
-def _planar(vectors: list[Any]) -> NDArray[np.float64]:
-    """Return x and y of the vectors, ``[N, 2]``."""
-    rows = [[vector.x, vector.y] for vector in vectors]
-    return np.array(rows, np.float64).reshape(-1, 2)
-
-
-def _yaw(orientations: list[Any]) -> NDArray[np.float64]:
-    """Return the headings ``[N]`` of the x axes that quaternions turn; NaN where an axis has none."""
-    rows = [[q.x, q.y, q.z, q.w] for q in orientations]
-    quaternions = np.array(rows, np.float64).reshape(-1, 4)
+def _yaw(quaternions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the headings ``[N]`` of quaternions ``[N, 4]``, of any length; NaN where one has no heading."""
     x, y, z, w = quaternions.T
-    # Of any length: that of the quaternion cancels in the heading.
     ahead = w**2 + x**2 - y**2 - z**2
     left = 2 * (w * z + x * y)
     shortest = _SHORTEST_AXIS * (quaternions**2).sum(axis=1)

@@ -159,13 +159,12 @@ def boundaries(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], np.ndarray
     marks = np.concatenate((lanes.left_mark, lanes.right_mark)).astype(np.int64)
     has_paint = [paint_of(mark) in PAINT for mark in marks.tolist()]
     painted = np.array(has_paint, np.bool_)
-    kept = painted | ~np.tile(lanes.is_intersection, 2)
-    rows = [row for row in np.flatnonzero(kept).tolist() if view.touches(lines[row])]
-    # Painted boundaries first, so that paint wins where the two lanes disagree.
-    rows.sort(key=lambda row: not painted[row])
+    unpainted = ~painted & ~np.tile(lanes.is_intersection, 2)
     first_of_ends: dict[tuple[Any, ...], int] = {}
-    for row in rows:
-        first_of_ends.setdefault(_rounded_ends(lines[row]), row)
+    # Painted boundaries first, so that paint wins where the two lanes disagree.
+    for row in (*np.flatnonzero(painted), *np.flatnonzero(unpainted)):
+        if view.touches(lines[row]):
+            first_of_ends.setdefault(_rounded_ends(lines[row]), int(row))
     unique = list(first_of_ends.values())
     return [lines[row] for row in unique], marks[unique]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trajpred.evaluation.comparison import changes, compare, shared_columns
+from trajpred.evaluation.comparison import compare, most_changed, shared_columns
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns, metrics_of
+from trajpred.metrics import columns, metric_names
 from trajpred.splits import PAIRED_GROUPS
 
 
@@ -17,7 +17,7 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterato
         for group in groups:
             means = [result.metrics[group] for result in results]
             yield from _relative_changes(results, f"{group} agents", means, columns("breakdown"))
-        of_worlds = [metric.name for metric in metrics_of("world")]
+        of_worlds = list(metric_names("world"))
         means = [result.worlds.get("scored", {}) for result in results]
         yield from _relative_changes(results, "worlds of scored agents", means, of_worlds)
     yield from _input_changes(results, groups)
@@ -66,7 +66,7 @@ def _signed(values: Sequence[float]) -> list[str]:
     return [f"{value:+.3f}" for value in values]
 
 
-def changed(
+def change_tables(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int, names: tuple[str, str]
 ) -> list[Table]:
     """Build tables of the change of the metrics between two recipes, given by their seeds.
@@ -86,7 +86,7 @@ def changed(
             agents.append(f"{sum(after[0].per_scenario[f'{group}/count']):,} {group}")
     title = listing(f"{new} against {old}, {' and '.join(agents)} agents", after[0].part)
     built = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
-    improved, degraded = changes(after, before, count)
+    improved, degraded = most_changed(after, before, count)
     for how, scenarios in (("better", improved), ("worse", degraded)):
         lines = [[scenario, f"{change:+.2f}"] for scenario, change in scenarios]
         if lines:

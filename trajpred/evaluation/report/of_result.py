@@ -9,7 +9,7 @@ from trajpred.errors import DataError
 from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing, names_of
 from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import columns, metrics_of
+from trajpred.metrics import columns, metric_names
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
@@ -52,15 +52,18 @@ def _fact_name(name: str) -> str:
 def _main(result: Evaluation) -> Iterator[Table]:
     """Build a table for each K, with the groups side by side; plausibility is in the last one."""
     recorded = names_of(result.metrics.values())
-    matches = [re.fullmatch(r"minADE(\d+)", name) for name in recorded]
-    counts = [int(match[1]) for match in matches if match]
+    counts: list[int] = []
+    for name in recorded:
+        match = re.fullmatch(r"minADE(\d+)", name)
+        if match:
+            counts.append(int(match[1]))
     titles = [f"{group} ({means['count']:,})" for group, means in result.metrics.items()]
     for k in sorted(counts):
-        names = [f"{metric.name}{k}" for metric in metrics_of("displacement")]
+        names = [f"{name}{k}" for name in metric_names("displacement")]
         is_last = k == max(counts)
         if is_last:
-            names += [metric.name for metric in metrics_of("plausibility")]
-            names += [metric.name for metric in metrics_of("streaming")]
+            names += metric_names("plausibility")
+            names += metric_names("streaming")
         shown = [name for name in names if name in recorded]
         rows = [[name, *_cells_with_intervals(result, name)] for name in shown]
         if is_last:
@@ -97,7 +100,7 @@ def _cells_with_intervals(result: Evaluation, name: str) -> list[str]:
 
 def worlds(result: Evaluation) -> Iterator[Table]:
     """Build the table of the world metrics, of a predictor of joint futures."""
-    names = [metric.name for metric in metrics_of("world")]
+    names = metric_names("world")
     rows: list[list[str]] = []
     for group, means in result.worlds.items():
         if means.get("count"):
@@ -157,7 +160,7 @@ def _seconds_ahead(result: Evaluation, groups: Sequence[str]) -> Iterator[Table]
     title = "by seconds ahead: shares of the futures, headings, and drift of standing agents"
     for group in dict.fromkeys((*groups, "all")):
         computed = names_of([means[group] for means in result.horizons.values()])
-        if any(metric.name in computed for metric in metrics_of("plausibility")):
+        if not {*metric_names("plausibility")}.isdisjoint(computed):
             yield from _parts(title, result.horizons, [group], names)
 
 

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.arrays import as_array
+from trajpred.arrays import as_array, row_of
 from trajpred.environment import install_command
 from trajpred.errors import DataError, require, require_finite
 from trajpred.sources.maps.lanelet_bounds import Bounds, Lanelet, Tags, Way, oriented
@@ -108,7 +108,7 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
     Nodes without coordinates in that frame lie at NaN.
     """
     nodes = _elements(root, "node")
-    row = {node.get("id", ""): i for i, node in enumerate(nodes)}
+    row = row_of(node.get("id", "") for node in nodes)
     refs: dict[str, list[str]] = {}
     tags: dict[str, Tags] = {}
     for way in _elements(root, "way"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.errors import require
 from trajpred.geometry import arc_length, norm, points_along
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
@@ -173,12 +174,12 @@ def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
 
 def faults(lane_map: LaneMap) -> list[str]:
     """Describe what is wrong with the links of a map, in a few words each; empty if nothing is."""
-    row_of = {lane: row for row, lane in enumerate(lane_map.lane_id.tolist())}
+    row_of_lane = row_of(lane_map.lane_id.tolist())
     outside = 0
     distances: list[float] = []
     for line, successors in zip(lane_map.centerline, lane_map.successors, strict=True):
         for lane in successors.tolist():
-            row = row_of.get(lane)
+            row = row_of_lane.get(lane)
             if row is None:
                 outside += 1
                 continue

@@ -10,9 +10,9 @@ import torch
 
 from trajpred.evaluation.agent_truth import groups_of
 from trajpred.evaluation.results import finite
-from trajpred.evaluation.updates import ERRORS, Update, changes, score_update
+from trajpred.evaluation.updates import ERRORS, Update, score_update
 from trajpred.forecast import Attention, Forecast, with_truth
-from trajpred.metrics import agent_metrics, columns, final_error
+from trajpred.metrics import agent_metrics, columns, final_error, metric_names
 from trajpred.predictors.derived import StreamedForecast
 from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import roles
@@ -105,7 +105,7 @@ def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> 
     now = scenario.num_observed - 1
     updates: list[Update] = [(now - steps, earlier) for steps, earlier in forecast.earlier.items()]
     updates.append((now, forecast))
-    metrics = [*ERRORS, *changes()]
+    metrics = [*ERRORS, *metric_names("streaming")]
     plotted = [metrics.index(name) for name in STREAM]
     tables: list[np.ndarray] = []
     before = None

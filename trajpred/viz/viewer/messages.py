@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
+from trajpred.arrays import row_of
 from trajpred.forecast import Forecast
 from trajpred.lane_map import LaneMap
 from trajpred.sources.recorded_drive import TrackedObjects, ros_messages
@@ -101,7 +102,7 @@ class SceneMessages:
         stride = max(1, round(POINT_S / step_s))
         predicted: dict[str, int] = {}
         if forecast is not None:
-            predicted = {name: row for row, name in enumerate(forecast.track_id.tolist())}
+            predicted = row_of(forecast.track_id.tolist())
         entities: list[Any] = []
         for row in np.flatnonzero(tracks.valid[:, -1]).tolist():
             name = str(tracks.track_id[row])
