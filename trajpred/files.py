@@ -37,7 +37,7 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     if not direct:
         unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
-        with naming(path, instead_of=unfinished):
+        with naming_disk_errors(path, instead_of=unfinished):
             yield unfinished
             if direct:
                 return
@@ -57,7 +57,7 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def naming(path: Path, instead_of: Path | None = None) -> Iterator[None]:
+def naming_disk_errors(path: Path, instead_of: Path | None = None) -> Iterator[None]:
     """Add ``path`` to an OSError that names no file (a full disk), or names ``instead_of``."""
     try:
         yield

@@ -27,7 +27,7 @@ needs_fork = pytest.mark.skipif(
 class Marked(Predictor):
     """A predictor of no tracks, which does something to some scenario first."""
 
-    name, forks = "marked", True
+    name, fork_safe = "marked", True
 
     def __init__(self, scenario_id: str, action: Any) -> None:
         self.scenario_id, self.action, self.parent = scenario_id, action, os.getpid()

@@ -76,3 +76,18 @@ def test_a_failure_leaves_the_old_film(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(DataError, match="no tenth picture"):
         write_film(path, Breaks(), fps=10.0)
     assert path.read_text() == "the old film" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("size", [(21, 31), (90, 120)])
+def test_what_ffmpeg_says_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    """Also if a part of the pictures is still in a buffer when it fails."""
+    program = tmp_path / "ffmpeg"
+    program.write_text("#!/bin/sh\nhead -c 100000 > /dev/null\necho no space >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    pictures = make_pictures(1, size) * 200
+    with pytest.raises(DataError, match=r"ffmpeg could not write it \(no space\)"):
+        write_film(tmp_path / "a.mp4", pictures, fps=10.0)

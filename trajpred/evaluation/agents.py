@@ -144,15 +144,16 @@ def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
 def _columns(
     scenario: Scenario, forecast: Forecast, groups: dict[str, NDArray[np.bool_]], modes: int
 ) -> dict[str, NDArray[Any]]:
-    """Build the columns of one scenario's scored agents, with their modes filled up to ``modes``."""
-    row = forecast.rows(scenario.tracks.track_id)
-    tracks = np.flatnonzero(groups["all"] & (row >= 0))
-    row = row[tracks]
+    """Build the columns of one scenario's agents of any group that have a forecast."""
+    row_of_track = forecast.rows(scenario.tracks.track_id)
+    tracks = np.flatnonzero(groups["all"] & (row_of_track >= 0))
+    row = row_of_track[tracks]
     count = forecast.trajectory.shape[1]
     steps = forecast.trajectory.shape[2]
     for name in ("trajectory", "probability"):
         finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
         require(finite, name, f"{scenario.scenario_id}: forecast is not finite")
+    # Modes are filled up by the first one, with probability 0.
     is_real = np.arange(modes) < count
     mode = np.where(is_real, np.arange(modes), 0)
     columns: dict[str, NDArray[Any]] = {group: members[tracks] for group, members in groups.items()}

@@ -28,7 +28,7 @@ from trajpred.export.ports import port_names, ports_among
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
 from trajpred.features.channels import LANE_KINDS
-from trajpred.files import atomic_file, naming
+from trajpred.files import atomic_file, naming_disk_errors
 from trajpred.lane_map import MARK_TYPES
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
@@ -102,7 +102,7 @@ def export_bundle(
         fixed |= {"A": agents, "B": agents, "L": lanes}
     target.parent.mkdir(parents=True, exist_ok=True)
     with (
-        naming(target),
+        naming_disk_errors(target),
         tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch,
     ):
         folder = Path(scratch) / "bundle"

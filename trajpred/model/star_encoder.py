@@ -100,6 +100,7 @@ class StarSceneEncoder(TokenEncoder):
         )
         self.pose = nn.Linear(4, dim)
         self.everyone = PaddedAttention(dim, num_attention_heads=heads)
+        # Poses of the senders: of lanes that agents attend to, and of agents that lanes attend to.
         self.to_lane = nn.Linear(EDGE_CHANNELS, dim)
         self.to_agent = nn.Linear(EDGE_CHANNELS, dim)
         self.cross = nn.ModuleDict()
@@ -131,8 +132,8 @@ class StarSceneEncoder(TokenEncoder):
         if name == "everyone":
             return [Pairs.of_scenes(weight, graph.agents, graph.num_agents)]
         if name == "cross.lanes":
-            to_lane = graph.index.new_tensor([[graph.num_agents], [0]])
-            return [Pairs(batch[LANE_TO_AGENT].edge_index + to_lane, weight)]
+            lanes_follow_agents = graph.index.new_tensor([[graph.num_agents], [0]])
+            return [Pairs(batch[LANE_TO_AGENT].edge_index + lanes_follow_agents, weight)]
         stars = Stars.of(batch, self.neighbors)
         if name == "cross.neighbors":
             present = stars.present[:, 1:]

@@ -58,7 +58,7 @@ class DenseRelation:
             values = [by_head]
             cells = [_cells_of_one_block(edges, senders, rows)]
         else:
-            values, cells = _split_by_scene(edges, senders, receivers, by_head)
+            values, cells = _values_and_cells_by_scene(edges, senders, receivers, by_head)
         num_heads = len(by_head)
         bias = []
         for block, shape in enumerate(rows.shapes):
@@ -142,13 +142,14 @@ def _cells_of_one_block(edges: EdgeRelation, senders: Padding, rows: Blocks) -> 
     return row * senders.size + column
 
 
-def _split_by_scene(
+def _values_and_cells_by_scene(
     edges: EdgeRelation, senders: Padding, receivers: Padding, by_head: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Split the bias ``by_head`` ``[H, E]`` into scenes.
+    """Sort the bias ``by_head`` ``[H, E]`` of the edges by scene.
 
     Returns:
-        For each scene, the values ``[H, edges]`` and their cells ``[edges]`` in its flattened matrix.
+        For each scene, the values ``[H, edges]`` and the cells ``[edges]`` of its flattened matrix
+        ``[receivers, senders]`` that they belong to.
     """
     sender, receiver = edges.index
     scene = receivers.scene[receiver]

@@ -171,12 +171,15 @@ class OnboardEncoder:
         return OnboardTokens(scenario_id, np.full(A, "", np.str_), lane_row=np.full(L, -1), **nodes)
 
     def localise(self, scene: ScenarioBatch) -> LocalScene:
-        """Compute the inputs of the graphs; lanes without a token are encoded. Raises: DataError."""
+        """Compute the inputs of the graphs, relative to the position of the focal agent; encode new lanes.
+
+        Raises: DataError if it is not one scenario, or of another time step.
+        """
         require(len(scene) == 1, "scene", f"must be one scenario, is {len(scene)}")
         step_s = float(scene.step_s[0])
         expected_s = self.bundle.step_s
-        other = f"is {step_s:g} s, the bundle takes {expected_s:g} s"
-        require(same_step(step_s, expected_s), "step_s", other)
+        differing = f"is {step_s:g} s, the bundle takes {expected_s:g} s"
+        require(same_step(step_s, expected_s), "step_s", differing)
         self.stage_ms = dict.fromkeys(self.STAGES, 0.0)
         with self._timed("lanes"):
             self.lanes.set_map(scene.map)

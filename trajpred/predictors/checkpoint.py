@@ -106,22 +106,23 @@ class CheckpointPredictor(ModelPredictor):
         self.name = display_name(checkpoint)
         self.temperature = 1.0
         self.regions: ConformalRegions | None = None
-        if fitted := content.get(CALIBRATION, {}):
+        fitted = content.get(CALIBRATION)
+        if fitted:
             self.temperature = float(fitted.get("temperature", 1.0))
             self.regions = ConformalRegions.from_json(fitted["regions"])
             self.how = "calibrated"
+        model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
         if joint:
+            if not model.decoder.joint:
+                advice = "take argoverse-nano, or train with model.decoder.init_args.joint true"
+                raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
             self.name += ", joint"
             self.how = "joint"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.forks = self.device.type == "cpu"
-        model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
+        self.fork_safe = self.device.type == "cpu"
         self.model = model.to(self.device)
         self.step_s = model.step_s
         self.horizon = model.horizon
-        if joint and not self.model.decoder.joint:
-            advice = "take argoverse-nano, or train with model.decoder.init_args.joint true"
-            raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6

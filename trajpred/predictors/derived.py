@@ -24,7 +24,7 @@ class DerivedPredictor(Predictor):
         self.training = predictor.training
         self.joint = predictor.joint
         self.how = predictor.how
-        self.forks = predictor.forks
+        self.fork_safe = predictor.fork_safe
 
     @property
     def members(self) -> tuple[Predictor, ...]:

@@ -32,7 +32,7 @@ class EnsemblePredictor(Predictor):
         self.predictors = tuple(predictors)
         self.modes = modes
         self.name = " + ".join(predictor.name for predictor in predictors)
-        self.forks = all(predictor.forks for predictor in predictors)
+        self.fork_safe = all(predictor.fork_safe for predictor in predictors)
         ways: list[str] = []
         # A model and its mirrored forecasts are one training, used in another way.
         training = predictors[0].training

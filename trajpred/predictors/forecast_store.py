@@ -71,7 +71,7 @@ def forecast_store(
         batch_size: scenarios at once, in each process.
         limit: only the first ``limit`` scenarios.
         workers: processes, -1 for all cores. One is used where more are of no use: for GPUs, onboard bundles
-            and predictions files (:attr:`Predictor.forks`), and on systems that cannot fork.
+            and predictions files (:attr:`Predictor.fork_safe`), and on systems that cannot fork.
         progress: show a progress bar.
 
     Raises: DataError if a number is out of range, the model is for other lengths, or a process dies.
@@ -82,7 +82,7 @@ def forecast_store(
     batches = list(in_batches(range(count), batch_size))
     job = Job(predictor, store, labelled)
     used = min(processes(workers), len(batches))
-    if not predictor.forks or "fork" not in multiprocessing.get_all_start_methods():
+    if not predictor.fork_safe or "fork" not in multiprocessing.get_all_start_methods():
         used = 1
     results = _forked(job, batches, used) if used > 1 else map(job.batch, batches)
     with progress_bar(total=count, unit=" scenarios", desc=predictor.name, shown=progress) as bar:

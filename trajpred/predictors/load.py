@@ -24,7 +24,7 @@ class BaselinePredictor(Predictor):
     def __init__(self, name: str) -> None:
         self.name = name
         self.joint = name != "lane_following"  # a single mode is a world
-        self.forks = True
+        self.fork_safe = True
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         baseline = BASELINES[self.name]

@@ -38,7 +38,7 @@ def predict(
     workers: int = 1,
     progress: bool = True,
 ) -> tuple[int, int]:
-    """Write the forecasts of every scenario of a split, labelled or not, to a predictions file.
+    """Write the forecasts of the scenarios of a split, labelled or not, to a predictions file.
 
     Returns the numbers of scenarios and tracks that were written.
 
@@ -54,12 +54,12 @@ def predict(
         progress: show a progress bar.
 
     Raises:
-        DataError: the split contains no scenario, or several tracks have marginal forecasts (see
-            :func:`write_predictions`).
+        DataError: the file is no ``.parquet``, the split contains no scenario, or the scored agents are asked
+            of a predictor of marginal forecasts (see :func:`write_predictions`).
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
-    several = "several tracks of a scenario share their probabilities in the file: they need joint futures"
-    require(agents == "focal" or predictor.joint, "joint", several)
+    one_set = "the file holds one set of probabilities per scenario: scored agents need joint futures"
+    require(agents == "focal" or predictor.joint, "joint", one_set)
     require(len(store) > 0, "split", f"{store.split!r} contains no scenario")
 
     batches = forecast_store(

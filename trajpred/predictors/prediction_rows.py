@@ -214,7 +214,7 @@ COPIES = "either they are not normalised, or the track is in the file {total:.0f
 
 
 def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
-    """Return for each kind of fault the tracks ``[B]`` that have it, and its description."""
+    """Return for each kind of fault the tracks ``[B]`` that have it, and its description with ``{total}``."""
     count = len(tracks.modes)
     owner = tracks.owner
     row = tracks.row
@@ -223,22 +223,22 @@ def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
     def any_mode(faulty: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.bincount(owner, faulty, count) > 0
 
-    x = rows.x.length[row]
-    y = rows.y.length[row]
+    x_length = rows.x.length[row]
+    y_length = rows.y.length[row]
     not_finite = rows.x.not_finite() | rows.y.not_finite()
-    known = ~any_mode(~np.isfinite(p))
-    total = np.bincount(owner, np.where(known[owner], p, 0.0), count)
+    finite = ~any_mode(~np.isfinite(p))
+    total = np.bincount(owner, np.where(finite[owner], p, 0.0), count)
     copies = np.round(total)
-    whole = np.abs(total - copies) <= SUM_TOLERANCE
+    is_whole = np.abs(total - copies) <= SUM_TOLERANCE
     return [
-        (any_mode((x == 0) | (y == 0)), "an empty trajectory"),
-        (any_mode(x != y), "a trajectory with different numbers of x and y"),
-        (any_mode(x != tracks.steps[owner]), "modes of different lengths"),
+        (any_mode((x_length == 0) | (y_length == 0)), "an empty trajectory"),
+        (any_mode(x_length != y_length), "a trajectory with different numbers of x and y"),
+        (any_mode(x_length != tracks.steps[owner]), "modes of different lengths"),
         (any_mode(not_finite[row]), "a coordinate that is not finite"),
-        (~known, "a probability that is not finite"),
-        (any_mode(p < 0), "a negative probability (of logits, write the softmax)"),
-        (known & whole & (copies > 1), "probabilities that sum to {total:.0f}, not to 1; " + COPIES),
-        (known & ~(whole & (copies >= 1)), "probabilities that sum to {total:.4g}, not to 1"),
+        (~finite, "a probability that is not finite"),
+        (any_mode(p < 0), "a negative probability (if these are logits, write their softmax)"),
+        (finite & is_whole & (copies > 1), "probabilities that sum to {total:.0f}, not to 1; " + COPIES),
+        (finite & ~(is_whole & (copies >= 1)), "probabilities that sum to {total:.4g}, not to 1"),
     ]
 
 

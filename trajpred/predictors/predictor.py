@@ -17,7 +17,7 @@ class Predictor:
         training: how the model was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
         joint: whether mode k of all agents of a scene is one world.
         how: the way of forecasting, where a model has several (``joint``, ``mirrored``).
-        forks: whether it also works in forked processes: it has no state and no GPU of this one.
+        fork_safe: whether it also works in forked processes: it has no state and no GPU of this one.
 
     Example:
         >>> predictor = load_predictor("constant_velocity")
@@ -28,7 +28,7 @@ class Predictor:
     training: Mapping[str, Any] = {}
     joint: bool = False
     how: str = ""
-    forks: bool = False
+    fork_safe: bool = False
 
     @property
     def members(self) -> tuple[Predictor, ...]:

@@ -103,6 +103,7 @@ def _city_map(root: ElementTree.Element) -> CityMap:
 
 
 def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> Ragged:
+    """Return the centreline of each way, ``[points, 2]`` metres in the city frame."""
     nodes = root.findall("node")
     row = row_of(node.get("id") for node in nodes)
     require(len(row) == len(nodes), "node.id", "contains a duplicate")

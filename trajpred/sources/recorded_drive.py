@@ -101,7 +101,7 @@ class RecordedDrive:
         self._types: dict[tuple[str, Any], Typestore] = {}
         for connection in self._bag.connections:
             if connection.topic == self.topic and connection.msgtype in TRACKED:
-                self._add(connection)
+                self._register(connection)
 
     def _choose(self, topic: str | None) -> str:
         """Return the topic to read. Raises: DataError unless it is one with tracked objects."""
@@ -126,7 +126,7 @@ class RecordedDrive:
             return topics
         raise DataError(message, file=self.path, field="topic")
 
-    def _add(self, connection: Connection) -> None:
+    def _register(self, connection: Connection) -> None:
         """Count the messages of a connection, and prepare to decode them. Raises: DataError."""
         if connection.msgcount:
             self.num_messages = (self.num_messages or 0) + connection.msgcount
@@ -167,9 +167,9 @@ class RecordedDrive:
 def tracked_objects(message: Any) -> TrackedObjects:
     """Convert a ``TrackedObjects`` message of Autoware to arrays.
 
-    The type is the most probable classification. Velocities are given in the object's frame. An orientation
-    of unknown sign is that of the motion; a quaternion of zeros is no orientation. Raises: AttributeError if
-    it is another message.
+    The type is the most probable classification. Velocities are given in the object's frame. Where the
+    sign of an orientation is unknown, the heading is turned to the motion; a quaternion of zeros gives NaN.
+    Raises: AttributeError if it is another message.
     """
     objects = message.objects
     track_id: list[str] = []
@@ -199,7 +199,7 @@ def tracked_objects(message: Any) -> TrackedObjects:
         track_id=track_id,
         position=position,
         heading=np.where(backwards, yaw + np.pi, yaw),
-        velocity=rotate(twist, yaw),
+        velocity=rotate(twist, yaw),  # the twist is in the frame of the orientation as it was reported
         object_type=object_type,
         size=size,
         message=message,

@@ -120,7 +120,7 @@ class ScenarioStore:
         return f"ScenarioStore({self.path}, {self.split}: {size})"
 
     def __getitem__(self, index: int) -> Scenario:
-        scenario = self._located(index, decode)
+        scenario = self._decode_row(index, decode)
         if self._is_cut:
             return cut(scenario, self._lengths[0])
         return scenario
@@ -138,7 +138,7 @@ class ScenarioStore:
         """
         if self._is_cut:
             return ScenarioBatch.of([self[int(row)] for row in rows])
-        parts = [self._located(int(row), list) for row in rows]
+        parts = [self._decode_row(int(row), list) for row in rows]
         try:
             return decode_batch(parts)
         except ValueError:
@@ -146,7 +146,7 @@ class ScenarioStore:
                 self[int(row)]  # raises an error that names the damaged shard
             raise
 
-    def _located(self, index: int, decoder: Callable[[Any], T]) -> T:
+    def _decode_row(self, index: int, decoder: Callable[[Any], T]) -> T:
         """Decode the parts of a row; errors name its shard."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")

@@ -61,8 +61,8 @@ def prediction_losses(
 ) -> dict[str, Tensor]:
     """Compute ``proposal``, ``refinement``, ``mode``, their weighted sum ``loss``, and ``minADE`` for logs.
 
-    If there are groups of modes, these are means over the groups, and ``loss`` includes ``merged``, the loss
-    of the merged forecast.
+    With several groups of modes, each loss is averaged over the groups, and ``loss`` includes ``merged``, the
+    loss of the merged forecast.
 
     Each loss is a weighted mean over agents. With several processes, all of them must call this function, and
     the mean of their results is the mean over the agents of all processes (DDP averages gradients).
@@ -75,6 +75,7 @@ def prediction_losses(
     agent = batch["agent"]
     modes = prediction.separate()
     groups = prediction.groups
+    assert groups == 1 or not joint, "joint modes are one group"
     if agents is None:
         agents = torch.arange(len(agent.target), device=agent.target.device)
     if importance is None:
@@ -87,30 +88,32 @@ def prediction_losses(
     scene = agent.batch[rows]
     mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
-    def scene_weighted(values: Tensor) -> Tensor:  # mean over the agents of each scene, repeated for them
-        share = scene_mean(weight[:, None], scene, batch.num_graphs).clamp(min=1e-6)
-        total = scene_mean(values * weight[:, None], scene, batch.num_graphs)
-        return (total / share)[scene]
+    def scene_average(values: Tensor) -> Tensor:
+        """Return the weighted mean over the agents of each scene, repeated for each agent."""
+        mean_weight_of_scene = scene_mean(weight[:, None], scene, batch.num_graphs).clamp(min=1e-6)
+        mean_of_scene = scene_mean(values * weight[:, None], scene, batch.num_graphs)
+        return (mean_of_scene / mean_weight_of_scene)[scene]
 
-    def stage(trajectory: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    def winner_losses(trajectory: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the negative log-likelihood and the average displacement of the best modes."""
         error = average_displacement(trajectory, target, valid)
-        best = (scene_weighted(error) if joint else error).argmin(1)
+        best = (scene_average(error) if joint else error).argmin(1)
         nll = winner_takes_all(trajectory, scale, target, step_weight, best)
         best_error = error.gather(1, best[:, None])[:, 0]
         return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
     last = last_label(batch)[rows]
-    end = labels_nll(modes, target, last, last_step(valid), config.continued_end)
-    mixture = mixture_nll(modes.logits, scene_weighted(end) if joint else end)
-    mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]
-    refinement, error = stage(modes.trajectory, modes.scale)
+    end_nll = labels_nll(modes, target, last, last_step(valid), config.continued_end)
+    mixture = mixture_nll(modes.logits, scene_average(end_nll) if joint else end_nll)
+    mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]  # less where the last step is continued
+    refinement, min_ade = winner_losses(modes.trajectory, modes.scale)
     losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
     if modes.proposal is not None and modes.proposal_scale is not None:
-        losses["proposal"], _ = stage(modes.proposal, modes.proposal_scale)
+        losses["proposal"], _ = winner_losses(modes.proposal, modes.proposal_scale)
     weighted = [getattr(config, name) * value for name, value in losses.items()]
     total = torch.stack(weighted).sum()
     if groups == 1:
-        return losses | {"loss": total, "minADE": error}
+        return losses | {"loss": total, "minADE": min_ade}
     # The losses of each group keep the groups diverse; the merged loss trains what is returned.
     merged = prediction_losses(prediction.merged(), batch, config, joint, agents, importance)
     losses["merged"] = merged["loss"]

@@ -21,7 +21,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
-from trajpred.files import naming
+from trajpred.files import naming_disk_errors
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
 from trajpred.model.pretrained import LAST
 from trajpred.store import ScenarioStore
@@ -201,13 +201,13 @@ def _require_unset(name: str, value: int, default: int, of_data: int) -> None:
 
 
 def train(args: Sequence[str] | None = None) -> TrainedRun | None:
-    """Train to the end.
+    """Train a model, or resume a run, as the settings say.
 
     Args:
         args: the settings as ``--NAME VALUE``, by default those of the command line.
 
     Returns:
-        What can be reported; None in all processes but the first, and if no checkpoint was saved.
+        The finished run; None in all processes but the first, and if no checkpoint was saved.
     """
     cli = TrainCLI(
         LitForecaster,
@@ -221,11 +221,12 @@ def train(args: Sequence[str] | None = None) -> TrainedRun | None:
         parser_kwargs={"prog": "trajpred train", "description": DESCRIPTION} | STRICT,
     )
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
-    with lock_run(cli.trainer), naming(folder):
+    with lock_run(cli.trainer), naming_disk_errors(folder):
         _fit(cli)
     checkpoint = _best_checkpoint(cli.trainer)
     if checkpoint is None or not cli.trainer.is_global_zero:
         return None
+    # The spare copy of the last checkpoint is only for resuming.
     checkpoint.with_name(PREVIOUS).unlink(missing_ok=True)
     return TrainedRun(
         scenes=cli.datamodule.validation_scenes(),

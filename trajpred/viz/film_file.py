@@ -102,7 +102,7 @@ def find_encoder() -> str:
 
 
 def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
-    """Write H.264 that browsers and slides play. Raises: DataError with ffmpeg's message if it fails."""
+    """Write H.264 that browsers and slides can play. Raises: DataError with ffmpeg's message if it fails."""
     height, width = pictures[0].shape[:2]
     command = [find_encoder(), "-loglevel", "error"]
     command += ["-f", "rawvideo", "-pixel_format", "rgb24"]
@@ -116,6 +116,7 @@ def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
         with suppress(BrokenPipeError):  # ffmpeg has failed and written why
             for picture in pictures:
                 process.stdin.write(picture.tobytes())
+        with suppress(BrokenPipeError):  # the rest of the buffer
             process.stdin.close()
         failed = process.wait()
         log.seek(0)

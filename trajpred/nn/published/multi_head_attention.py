@@ -181,11 +181,7 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             self.score_scaling_weight = nn.Parameter(torch.zeros(self.num_heads, 1))
 
     def _infer_widths(self, receiver: int, node: int, edge: int) -> None:
-        """Create the weights of maps that have none, in the order of construction."""
-        if not self.takes_sender_node_input:
-            node = 0
-        if not self.takes_sender_edge_input:
-            edge = 0
+        """Create the weights that do not exist yet, always in the same order: each draws random numbers."""
         if not self.transform_keys and isinstance(self.query, LazyDense):
             self.query.out_features = self.num_heads * (node + edge)
         widths = (receiver, node, edge, node, edge, node + edge)

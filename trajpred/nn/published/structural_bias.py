@@ -218,7 +218,7 @@ class StructuralBias(nn.Module):
         if mode not in ("2d", "3d", "2d+3d"):
             raise ValueError(f"mode must be '2d', '3d' or '2d+3d', not {mode!r}")
         if max_spd is not None and max_spd < 1:
-            raise ValueError(f"max_spd {max_spd} would hide every node from itself")
+            raise ValueError(f"max_spd must be at least 1, is {max_spd}")
         self.max_spd = max_spd
         self.path: ShortestPathBias | None = None
         self.edge: EdgeBias2D | None = None

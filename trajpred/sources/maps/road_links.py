@@ -98,28 +98,29 @@ def _ends_of(road: Road, lane: int, contact: bool) -> list[LaneEnd]:
 
 
 def _link_connection(junction: str, connection: Element, roads: dict[str, Road], parts: MapParts) -> None:
-    """Link the lanes of a connection of a junction, also of a direct junction."""
+    """Link the lanes of one connection of a junction, ordinary or direct."""
     incoming_name = connection.get("incomingRoad")
     onward_name = connection.get("connectingRoad", connection.get("linkedRoad"))
     if incoming_name is None or onward_name is None:
-        return  # virtual junctions
+        return  # of a virtual junction
     name = f"connection {connection.get('id', '')} of junction {junction}"
     with parts.problems.leaving_out("link", name):
         incoming = _road(incoming_name, roads, parts)
         onward = _road(onward_name, roads, parts)
         if incoming is None or onward is None:
             return
-        contact = connection.get("contactPoint") == "end"
-        meeting = onward.line.xy[-1] if contact else onward.line.xy[0]
-        gap = norm(incoming.line.xy[[0, -1]] - meeting)
-        nearest = bool(gap[1] < gap[0])
+        onward_at_end = connection.get("contactPoint") == "end"
+        meeting = onward.line.xy[-1] if onward_at_end else onward.line.xy[0]
+        gap_m = norm(incoming.line.xy[[0, -1]] - meeting)
+        incoming_at_end = bool(gap_m[1] < gap_m[0])
         for link in connection.iterfind("laneLink"):
             lane_link = f"lane {link.get('from')} to {link.get('to')} of {name}"
             with parts.problems.leaving_out("link", lane_link):
-                first = integer(link.get("from"), "laneLink.from")
-                last = integer(link.get("to"), "laneLink.to")
-                ends = _ends_of(incoming, first, nearest)
-                _connect(parts.lanes, ends, _ends_of(onward, last, contact))
+                incoming_lane = integer(link.get("from"), "laneLink.from")
+                onward_lane = integer(link.get("to"), "laneLink.to")
+                incoming_ends = _ends_of(incoming, incoming_lane, incoming_at_end)
+                onward_ends = _ends_of(onward, onward_lane, onward_at_end)
+                _connect(parts.lanes, incoming_ends, onward_ends)
 
 
 def _connect(lanes: dict[Hashable, Lane], ends: list[LaneEnd], others: list[LaneEnd]) -> None:

@@ -141,16 +141,16 @@ def pack_without(
 def pack_attention(scenario: Scenario, attention: Attention) -> dict[str, Any]:
     """Return the attention edges with a share that does not round to 0.
 
-    ``receiver`` and ``sender`` ``[E]``: rows of tracks; senders from ``A`` are lane segments, then crossings.
-    ``share`` ``[E]``: multiples of :data:`SHARE`, averaged over layers and heads. ``heads``
-    ``[D][layers · H]``: the same by layer and head in multiples of :data:`HEAD_SHARE`, of the first ``D``
+    ``receiver`` and ``sender`` ``[E]``: rows of tracks; after the tracks, senders are lane segments, then
+    crossings. ``share`` ``[E]``: the mean over layers and heads, in multiples of :data:`SHARE`. ``heads``
+    ``[D][layers · H]``: the share by layer and head, in multiples of :data:`HEAD_SHARE`, of the first ``D``
     edges, whose receivers are the focal and the scored tracks.
     """
     tracks = scenario.tracks
     mean = attention.weight.mean(axis=(0, 1))
-    agent = tracks.indices(attention.track_id)
-    lane = len(tracks) + attention.lane
-    detailed = np.isin(roles(scenario)[agent], (Role.FOCAL, Role.SCORED))
+    agent_row = tracks.indices(attention.track_id)
+    sender_row = np.concatenate((agent_row, len(tracks) + attention.lane))
+    detailed = np.isin(roles(scenario)[agent_row], (Role.FOCAL, Role.SCORED))
     receiver, sender = np.nonzero(mean >= SHARE / 2)
     order = np.argsort(~detailed[receiver], kind="stable")
     receiver = receiver[order]
@@ -161,8 +161,8 @@ def pack_attention(scenario: Scenario, attention: Attention) -> dict[str, Any]:
     return {
         "layers": layers,
         "head_count": H,
-        "receiver": agent[receiver].tolist(),
-        "sender": np.concatenate((agent, lane))[sender].tolist(),
+        "receiver": agent_row[receiver].tolist(),
+        "sender": sender_row[sender].tolist(),
         "share": np.rint(mean[receiver, sender] / SHARE).astype(int).tolist(),
         "heads": np.rint(heads / HEAD_SHARE).astype(int).tolist(),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajpred.files import naming
+from trajpred.files import naming_disk_errors
 from trajpred.forecast import Forecast
 from trajpred.geometry import Pose
 from trajpred.lane_map import LaneMap
@@ -62,7 +62,7 @@ class DriveFile:
         self.path = Path(path)
         from mcap.writer import Writer
 
-        with naming(self.path):
+        with naming_disk_errors(self.path):
             self._stream = self.path.open("wb")
         self._writer = Writer(self._stream)
         self._writer.start(profile="ros2", library="trajpred")
@@ -78,7 +78,7 @@ class DriveFile:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        with naming(self.path), self._stream:
+        with naming_disk_errors(self.path), self._stream:
             self._writer.finish()
 
     def write(self, topic: str, message: Any, time_ns: int) -> None:
@@ -89,7 +89,7 @@ class DriveFile:
             schema = self._writer.register_schema(kind, "ros2msg", definition.encode())
             self._channels[topic] = self._writer.register_channel(topic, "cdr", schema)
         data = bytes(self._types.serialize_cdr(message, kind))
-        with naming(self.path):
+        with naming_disk_errors(self.path):
             self._writer.add_message(self._channels[topic], log_time=time_ns, publish_time=time_ns, data=data)
 
     def add(self, tracked: TrackedObjects, tracks: Tracks, forecast: OnboardForecast) -> None:
