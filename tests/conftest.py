@@ -68,8 +68,10 @@ def rejected(
     with pytest.raises(DataError, match=message) as caught:
         read()
     error = caught.value
-    assert Path(str(error.file)).match(str(file)) and error.field == field, error
-    assert len(str(error).splitlines()) == 1 and len(error.message) < 300
+    assert Path(str(error.file)).match(str(file)), error
+    assert error.field == field, error
+    assert len(str(error).splitlines()) == 1
+    assert len(error.message) < 300
     return error
 
 

@@ -49,10 +49,12 @@ def test_lost_frames_are_steps_without_states(count: int, first: int, last: int)
 def test_clocks_that_jitter_lose_no_frame_and_keep_the_stamps_of_those_that_are_there() -> None:
     jitter_s = np.random.default_rng(0).uniform(-0.015, 0.015, 110)
     late = drive(TIME + jitter_s, 50)
-    assert (late.num_observed, late.num_steps) == (50, 110) and late.tracks.valid.all()
+    assert (late.num_observed, late.num_steps) == (50, 110)
+    assert late.tracks.valid.all()
     seconds = np.delete(TIME + jitter_s, [7, 8, 70])
     found = drive(seconds, 48).validate()
-    assert np.flatnonzero(~found.tracks.valid[0]).tolist() == [7, 8, 70] and found.num_observed == 50
+    assert np.flatnonzero(~found.tracks.valid[0]).tolist() == [7, 8, 70]
+    assert found.num_observed == 50
     there = found.timestamps_ns[found.tracks.valid[0]]
     assert np.array_equal(there, EPOCH_NS + np.round(seconds * 1e9).astype(np.int64))
     assert (np.diff(found.timestamps_ns) > 0).all()
@@ -62,14 +64,16 @@ def test_a_future_at_a_slower_rate_has_unknown_steps() -> None:
     """Labels at 2 Hz after a history at 10 Hz."""
     found = drive(np.concatenate((TIME[:50], TIME[54::5])), 50)
     future = np.flatnonzero(found.tracks.valid[0, 50:]) + 1
-    assert found.step_s == pytest.approx(0.1) and future.tolist() == list(range(5, 61, 5))
+    assert found.step_s == pytest.approx(0.1)
+    assert future.tolist() == list(range(5, 61, 5))
 
 
 def test_the_future_moves_no_observed_frame() -> None:
     observed = np.delete(np.arange(50), [10, 30]) * 100_000_000
     for ahead in (np.arange(1, 61), np.arange(1, 13) * 5, np.array([1, 2, 40])):
         regular = with_lost_frames(np.concatenate((observed, observed[-1] + ahead * 100_000_000)), 48)
-        assert regular is not None and regular.num_observed == 50
+        assert regular is not None
+        assert regular.num_observed == 50
         assert np.flatnonzero(regular.frame[:50] < 0).tolist() == [10, 30]
 
 

@@ -40,7 +40,8 @@ def test_encode_returns_indices_and_names_unknown_values(name: Any) -> None:
     assert encode(["b", "a", "b"], ("a", "b"), "x").tolist() == [1, 0, 1]
     with pytest.raises(DataError) as caught:
         encode(["a", name], ("a", "b"), "x")
-    assert caught.value.field == "x" and f"{name!r}; known: a, b" in str(caught.value)
+    assert caught.value.field == "x"
+    assert f"{name!r}; known: a, b" in str(caught.value)
 
 
 @pytest.mark.parametrize("values", [[[1], [1, 2]], ["one"], [None, object()], [{}], [1, 2]])
@@ -105,7 +106,8 @@ def test_values_that_would_change_are_rejected(dtype: Any, values: Any) -> None:
 )
 def test_values_that_stay_the_same_are_converted(dtype: Any, values: Any) -> None:
     array = as_array(values, dtype, "x")
-    assert array.dtype == dtype and array.tolist() == [1, 0]
+    assert array.dtype == dtype
+    assert array.tolist() == [1, 0]
 
 
 def test_names_are_text_whatever_holds_them() -> None:

@@ -18,12 +18,15 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path, flush: bool
     path.write_text("before")
     with pytest.raises(RuntimeError), atomic_file(path, flush) as unfinished:
         unfinished.write_text("half")
-        assert path.read_text() == "before" and unfinished.parent == path.parent
+        assert path.read_text() == "before"
+        assert unfinished.parent == path.parent
         raise RuntimeError
-    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
     with atomic_file(path, flush) as unfinished:
         unfinished.write_text("after")
-    assert path.read_text() == "after" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "after"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(
@@ -38,7 +41,8 @@ def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(
     with pytest.raises(OSError, match="No space left") as caught, atomic_file(path) as unfinished:
         unfinished.write_text("after")
     assert caught.value.filename == str(path)
-    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
@@ -50,7 +54,8 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
     with atomic_file(path) as unfinished:
         unfinished.write_text("results")
     reader.join(10)
-    assert received == ["results"] and path.is_fifo()
+    assert received == ["results"]
+    assert path.is_fifo()
 
 
 def test_success_removes_abandoned_files_of_the_same_target(tmp_path: Path) -> None:

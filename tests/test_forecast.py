@@ -101,7 +101,8 @@ def test_lists_and_tensors_are_read_and_masked_values_refused() -> None:
     expected = forecast()
     trajectory = torch.tensor([[[[1.0, 0.0]]]], requires_grad=True)
     made = forecast(track_id=[b"a"], trajectory=trajectory, probability=[[1]], origin=[[0, 0]])
-    assert made.track_id.tolist() == ["a"] and made.speed.tolist() == expected.speed.tolist()
+    assert made.track_id.tolist() == ["a"]
+    assert made.speed.tolist() == expected.speed.tolist()
     masked = np.ma.masked_equal([[[[-999.0, 0.0]]]], -999.0)
     with pytest.raises(DataError, match=r"field 'trajectory'.*not finite"):
         forecast(trajectory=masked)
@@ -110,7 +111,8 @@ def test_lists_and_tensors_are_read_and_masked_values_refused() -> None:
 @pytest.mark.parametrize("field", ["trajectory", "probability", "heading", "speed", "scale"])
 def test_arrays_must_be_finite_and_of_their_shape(field: str) -> None:
     valid = two_by_three()
-    assert valid.validate() is valid and replace(valid, scale=None).validate().scale is None
+    assert valid.validate() is valid
+    assert replace(valid, scale=None).validate().scale is None
     broken = getattr(valid, field).copy()
     broken.flat[-1] = np.nan
     for value in (broken, getattr(valid, field)[:, :, ..., None]):
@@ -123,7 +125,8 @@ def test_arrays_must_be_finite_and_of_their_shape(field: str) -> None:
 def test_worlds_are_ranked_by_probability() -> None:
     marginal = two_by_three()
     joint = replace(marginal, probability=np.array([[0.2, 0.3, 0.5]] * 2))
-    assert joint.has_worlds and not marginal.has_worlds
+    assert joint.has_worlds
+    assert not marginal.has_worlds
     for rank, mode in enumerate((2, 1, 0)):
         world = joint.world(rank)
         np.testing.assert_array_equal(world.trajectory, joint.trajectory[:, [mode]])

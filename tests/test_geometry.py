@@ -52,7 +52,8 @@ def test_wrapped_angles_are_in_the_half_open_interval_and_keep_their_direction(a
     if abs(angle) < 1e38:
         array, tensor = np.array([angle], np.float32), torch.tensor([angle], dtype=torch.float32)
         for wrapped in (wrap_angle(array), wrap_angle(tensor).numpy()):
-            assert wrapped.dtype == np.float32 and -np.float32(np.pi) <= wrapped[0] < np.float32(np.pi)
+            assert wrapped.dtype == np.float32
+            assert -np.float32(np.pi) <= wrapped[0] < np.float32(np.pi)
 
 
 @given(points, poses, poses, poses)
@@ -95,7 +96,8 @@ def test_torch_equals_numpy(dtype: type, tolerance: float) -> None:
     for function, *arrays_ in functions:
         cast = [array.astype(dtype) for array in arrays_]
         expected, found = function(*cast), function(*(torch.from_numpy(array) for array in cast))
-        assert isinstance(found, torch.Tensor) and found.numpy().dtype == expected.dtype == dtype
+        assert isinstance(found, torch.Tensor)
+        assert found.numpy().dtype == expected.dtype == dtype
         np.testing.assert_allclose(found.numpy(), expected, atol=tolerance)
 
 

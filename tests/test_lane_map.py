@@ -50,7 +50,8 @@ def test_fields_that_are_not_given_have_defaults() -> None:
     for name in ("lane_type", "is_intersection", "left_mark"):
         assert getattr(lanes, name).tolist() == [0, 0, 0]
     assert lanes.left_neighbor.tolist() == lanes.right_neighbor.tolist() == [NO_LANE] * 3
-    assert not lanes.left_boundary.lengths.any() and len(lanes.right_boundary) == 3
+    assert not lanes.left_boundary.lengths.any()
+    assert len(lanes.right_boundary) == 3
     LaneMap().validate()
 
 

@@ -69,7 +69,8 @@ SOURCE = Source(discover, read)
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw, path = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("store")
     summary = prepare(f"{__name__}:SOURCE", raw, path, workers=1, progress=False)
-    assert summary.scenarios == {"test": MANY} and not any(summary.skipped.values())
+    assert summary.scenarios == {"test": MANY}
+    assert not any(summary.skipped.values())
     return path
 
 

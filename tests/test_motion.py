@@ -72,8 +72,10 @@ def test_single_states_late_in_a_long_recording_have_no_velocity() -> None:
 def test_motion_of_empty_and_single_steps_is_zero(shape: tuple[int, int]) -> None:
     velocity = causal_velocity(np.ones((*shape, 2)), np.ones(shape, bool), STEP)
     heading = causal_heading(velocity, np.ones((*shape, 2)), np.ones(shape, bool))
-    assert velocity.shape == (*shape, 2) and not velocity.any()
-    assert heading.shape == shape and not heading.any()
+    assert velocity.shape == (*shape, 2)
+    assert not velocity.any()
+    assert heading.shape == shape
+    assert not heading.any()
 
 
 def test_headings_before_a_track_has_moved_are_unknown() -> None:
@@ -108,7 +110,8 @@ def test_a_standing_track_has_no_heading_however_noisy_its_velocity_is() -> None
 
 def test_the_mean_step_ignores_future_timestamps() -> None:
     stamps = np.array([0, 200, 400, 900, 5000]) * 10**6
-    assert mean_step_s(stamps, 3) == pytest.approx(0.2) and mean_step_s(stamps, 4) == pytest.approx(0.3)
+    assert mean_step_s(stamps, 3) == pytest.approx(0.2)
+    assert mean_step_s(stamps, 4) == pytest.approx(0.3)
 
 
 def test_the_step_of_one_observed_step_is_that_to_the_future() -> None:

@@ -47,9 +47,11 @@ def test_predictors_and_metrics_of_a_plugin_are_known_to_commands(
     command = ["evaluate", "--store", store_path, "--limit", 2, "--workers", 1]
     done = trajpred(documented, *command, "--checkpoint", "my_predictor")
     assert done.returncode == 0, done.stderr
-    assert "maxFDE1" in done.stdout and "my_predictor" in done.stdout
+    assert "maxFDE1" in done.stdout
+    assert "my_predictor" in done.stdout
     without = trajpred(dict(os.environ), *command, "--checkpoint", "my_predictor")
-    assert without.returncode == 2 and "constant_velocity" in without.stderr
+    assert without.returncode == 2
+    assert "constant_velocity" in without.stderr
 
 
 def test_a_model_of_a_plugin_is_trained_and_evaluated_by_name(
@@ -64,7 +66,8 @@ def test_a_model_of_a_plugin_is_trained_and_evaluated_by_name(
     assert done.returncode == 0, done.stderr
     run = tmp_path / "forecaster" / "version_0"
     done = trajpred(documented, "evaluate", "--checkpoint", run, "--store", store_path, "--limit", 1)
-    assert done.returncode == 0 and "minFDE6" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "minFDE6" in done.stdout, done.stderr
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
@@ -72,6 +75,8 @@ def test_a_plugin_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     environment = install(tmp_path / "site", {}, points)
     done = trajpred(environment, "info", "argoverse-nano")
     assert done.returncode == 2
-    assert "broken-one" in done.stderr and "absent_module" in done.stderr
-    assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert "broken-one" in done.stderr
+    assert "absent_module" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
     assert "broken-one" not in trajpred(environment, "doctor").stderr

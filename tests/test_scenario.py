@@ -38,7 +38,8 @@ def scenario(**changes: Any) -> Scenario:
 def test_examples_in_docstrings_run(module: str) -> None:
     loaded = importlib.import_module(f"trajpred.{module}")
     result = doctest.testmod(loaded, extraglobs={"np": np})
-    assert result.failed == 0 and result.attempted > 0
+    assert result.failed == 0
+    assert result.attempted > 0
 
 
 def test_defaults_of_from_arrays() -> None:
@@ -64,7 +65,8 @@ def test_one_observed_step_keeps_the_step(step_s: float, future: int) -> None:
     position = np.stack((8 * seconds, 0 * seconds), -1)[None]
     velocity = np.broadcast_to([8.0, 0.0], position.shape)
     made = Scenario.from_arrays(position, num_observed=1, step_s=step_s, velocity=velocity)
-    assert made.step_s == pytest.approx(step_s) and made.num_steps - made.num_observed == future
+    assert made.step_s == pytest.approx(step_s)
+    assert made.num_steps - made.num_observed == future
     path = constant_velocity(made, num_future=12).trajectory[0, 0]
     np.testing.assert_allclose(path[:, 0], 8 * step_s * np.arange(1, 13), atol=1e-9)
 
@@ -80,7 +82,8 @@ def test_given_values_are_kept_and_copied() -> None:
     np.testing.assert_array_equal(tracks.valid, valid)
     np.testing.assert_array_equal(tracks.heading, heading * valid)
     np.testing.assert_array_equal(tracks.velocity, velocity * valid[..., None])
-    assert tracks.track_id.tolist() == ["x", "7", "ü"] and (made.focal, made.focal_id) == (1, "7")
+    assert tracks.track_id.tolist() == ["x", "7", "ü"]
+    assert (made.focal, made.focal_id) == (1, "7")
     assert [OBJECT_TYPES[code] for code in tracks.object_type] == names["object_type"]
     assert tracks.category.tolist() == names["category"]
     lists = {name: array.tolist() for name, array in values.items()}
@@ -104,7 +107,8 @@ def test_other_forms_of_the_same_arguments_make_the_same_scenario() -> None:
 def test_maps_are_lists_arrays_lane_maps_or_absent() -> None:
     lines = np.arange(12.0).reshape(2, 3, 2)
     expected = scenario(map=LaneMap.from_centerlines(list(lines)))
-    assert equal(scenario(map=lines), expected) and equal(scenario(map=lines.tolist()), expected)
+    assert equal(scenario(map=lines), expected)
+    assert equal(scenario(map=lines.tolist()), expected)
     for empty in (None, [], np.zeros((0, 2, 2))):
         assert equal(scenario(map=empty), scenario(map=LaneMap()))
 
@@ -125,7 +129,8 @@ def test_future_and_last_observation_of_tracks() -> None:
     position[0, OBSERVED - 2 : OBSERVED] = np.nan
     position[1, :OBSERVED] = np.nan
     made = scenario(position=position)
-    assert made.last_seen.tolist() == [OBSERVED - 3, -1, OBSERVED - 1] and made.has_future
+    assert made.last_seen.tolist() == [OBSERVED - 3, -1, OBSERVED - 1]
+    assert made.has_future
     position[0, OBSERVED:] = np.nan
     assert not scenario(position=position).has_future
     assert not scenario(position=paths()[:, :OBSERVED]).has_future
@@ -194,7 +199,8 @@ def test_names_that_would_change_are_rejected_in_a_short_message(name: str) -> N
     ):
         with pytest.raises(DataError, match=f"{field}.*printable") as caught:
             scenario(**{field: changes})
-        assert len(str(caught.value)) < 300 and str(caught.value).isprintable()
+        assert len(str(caught.value)) < 300
+        assert str(caught.value).isprintable()
     if name:
         with pytest.raises(DataError, match="city"):
             replace(good, city=name).validate()

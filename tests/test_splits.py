@@ -40,7 +40,8 @@ def test_purposes_divide_evenly_and_independently() -> None:
 def test_the_held_out_scenarios_of_a_training_do_not_change(store_path: Path) -> None:
     train = ScenarioStore(store_path, "train")
     expected = [crc32(f"hold out {name}".encode()) < 0.4 * 2**32 for name in train.scenario_ids]
-    assert train.held_out(0.4).tolist() == expected and 0 < sum(expected) < len(expected)
+    assert train.held_out(0.4).tolist() == expected
+    assert 0 < sum(expected) < len(expected)
 
 
 def test_halves_of_a_store_are_the_whole(store_path: Path) -> None:

@@ -86,7 +86,8 @@ def test_every_dependency_is_imported_and_has_both_bounds() -> None:
         used = everywhere if extra == "dev" else set(package)
         assert names(requirements) - NOT_IMPORTED <= used, extra
     for text in [*PROJECT["dependencies"], *(one for name in set(EXTRAS) - {"dev"} for one in EXTRAS[name])]:
-        assert ">=" in text and "<" in text, text
+        assert ">=" in text, text
+        assert "<" in text, text
 
 
 @pytest.mark.parametrize("extra", [name for name in EXTRAS if name != "dev"])
@@ -113,7 +114,8 @@ assert not {"torch", "av2"} & set(sys.modules)
 
 
 def test_an_unknown_public_name_is_missing() -> None:
-    assert {trajpred.Scenario, trajpred.Ragged} and {*trajpred.__all__, "__version__"} == {*dir(trajpred)}
+    assert {trajpred.Scenario, trajpred.Ragged}
+    assert {*trajpred.__all__, "__version__"} == {*dir(trajpred)}
     with pytest.raises(AttributeError, match="no attribute 'Scene'"):
         _ = trajpred.Scene
 

@@ -36,7 +36,8 @@ def test_steady_motion_is_the_same_on_every_grid(own_s: float, step_s: float) ->
     time = (np.arange(found.num_steps) - now) * step_s
     assert now == int(39 * own_s / step_s + 0.01)
     assert found.num_steps - now - 1 == int(40 * own_s / step_s + 0.01)
-    assert found.step_s == pytest.approx(step_s) and tracks.valid.all()
+    assert found.step_s == pytest.approx(step_s)
+    assert tracks.valid.all()
     assert found.timestamps_ns[now] == before.timestamps_ns[39]
     np.testing.assert_allclose(tracks.position[0], np.stack((10 * time, 0 * time), -1), atol=1e-6)
     angle = np.pi + 0.5 * time
@@ -44,7 +45,8 @@ def test_steady_motion_is_the_same_on_every_grid(own_s: float, step_s: float) ->
     circle = 20 * np.stack((np.sin(angle), -np.cos(angle)), -1)
     assert np.abs(tracks.position[1] - circle).max() <= sagitta + 1e-6
     off = np.angle(np.exp(1j * (tracks.heading[1] - angle)))
-    assert np.abs(off).max() < 1e-6 and np.abs(tracks.heading).max() <= np.pi
+    assert np.abs(off).max() < 1e-6
+    assert np.abs(tracks.heading).max() <= np.pi
 
 
 def test_a_gap_stays_a_gap_and_its_neighbours_stay_known() -> None:
@@ -53,7 +55,8 @@ def test_a_gap_stays_a_gap_and_its_neighbours_stay_known() -> None:
     found = resample(steady(0.5, valid=valid), 0.1)
     time = (np.arange(found.num_steps) - found.num_observed + 1) * 0.1
     inside = (time > -2.5 + 0.05) & (time < -0.5 - 0.05)
-    assert found.tracks.valid[0].all() and np.array_equal(found.tracks.valid[1], ~inside)
+    assert found.tracks.valid[0].all()
+    assert np.array_equal(found.tracks.valid[1], ~inside)
     assert not found.tracks.position[1, inside].any()
 
 
@@ -63,7 +66,8 @@ def test_a_frame_that_was_lost_is_a_gap_for_everyone() -> None:
     stamps[:5] -= 2_000_000_000
     found = resample(replace(before, timestamps_ns=stamps), 0.1)
     time = (np.arange(found.num_steps) - found.num_observed + 1) * 0.1
-    assert not found.tracks.valid[:, (time > -3.9) & (time < -1.6)].any() and found.tracks.valid[:, -1].all()
+    assert not found.tracks.valid[:, (time > -3.9) & (time < -1.6)].any()
+    assert found.tracks.valid[:, -1].all()
 
 
 def test_states_between_the_times_of_a_coarser_grid_move_there_at_their_velocity() -> None:
@@ -104,8 +108,10 @@ def test_an_earlier_view_has_the_states_of_that_time() -> None:
     before = earlier(now, 3)
     for name in ("valid", "position", "heading", "velocity"):
         states, moved = getattr(now.tracks, name), getattr(before.tracks, name)
-        assert np.array_equal(moved[:, 3:], states[:, :-3]) and not moved[:, :3].any(), name
-    assert before.num_observed == now.num_observed and before.validate().step_s == now.step_s
+        assert np.array_equal(moved[:, 3:], states[:, :-3]), name
+        assert not moved[:, :3].any(), name
+    assert before.num_observed == now.num_observed
+    assert before.validate().step_s == now.step_s
     assert now.timestamps_ns[0] - before.timestamps_ns[0] == 300_000_000
     each = now.tracks.window(np.array([0, -3]), now.num_steps)
     assert np.array_equal(each.position[1], before.tracks.position[1])
@@ -119,12 +125,14 @@ def test_a_recut_keeps_recorded_times_and_continues_them() -> None:
     found = recut(uneven, observed=9, future=14, later=-4)
     assert np.array_equal(found.timestamps_ns[4:21], uneven.timestamps_ns)
     assert np.array_equal(np.diff(found.timestamps_ns)[[0, 1, 2, 3, 20, 21]], [100_000_000] * 6)
-    assert found.tracks.valid.sum(axis=1).tolist() == [17, 17] and found.num_observed == 9
+    assert found.tracks.valid.sum(axis=1).tolist() == [17, 17]
+    assert found.num_observed == 9
 
 
 @pytest.mark.parametrize(("observed", "known"), [(1, 1), (4, 2)])
 def test_a_history_shorter_than_a_step_keeps_the_step(observed: int, known: int) -> None:
     """The first of four states, 0.3 s earlier, counts for the time half a second earlier."""
     found = resample(steady(0.1, observed=observed, future=0), 0.5)
-    assert found.step_s == pytest.approx(0.5) and found.num_steps == found.num_observed
+    assert found.step_s == pytest.approx(0.5)
+    assert found.num_steps == found.num_observed
     assert found.tracks.valid.sum(axis=1).tolist() == [known, known]

@@ -34,8 +34,10 @@ def test_is_kept_with_its_outputs(path: Path) -> None:
     order = [cell["execution_count"] for cell in cells]
     assert order == [*range(1, len(cells) + 1)], "not run from the start"
     outputs = [output for cell in cells for output in cell["outputs"]]
-    assert len(outputs) >= len(cells) / 2 and all(output["output_type"] != "error" for output in outputs)
-    assert path.stat().st_size < 1_000_000 and str(ROOT) not in path.read_text(encoding="utf-8")
+    assert len(outputs) >= len(cells) / 2
+    assert all(output["output_type"] != "error" for output in outputs)
+    assert path.stat().st_size < 1_000_000
+    assert str(ROOT) not in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

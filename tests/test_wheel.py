@@ -62,10 +62,13 @@ def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> N
 
     assert str(tmp_path) in run("python", "-c", "import trajpred; print(trajpred.__file__)")
     printed = run("trajpred", "doctor")
-    assert "no sample" in printed and "ok       argoverse-nano" in printed and "0 problems" in printed
+    assert "no sample" in printed
+    assert "ok       argoverse-nano" in printed
+    assert "0 problems" in printed
     for command in ("prepare", "evaluate", "train"):
         said = run("trajpred", command, code=2).splitlines()[-1]
-        assert said.startswith("error: the sample is in trajpred's repository only") and "--store" in said
+        assert said.startswith("error: the sample is in trajpred's repository only")
+        assert "--store" in said
     prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
     assert "val: 5 scenarios" in prepared
     printed = run("trajpred", "evaluate", "--checkpoint", "argoverse-nano", "--store", here / "store")

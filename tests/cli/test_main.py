@@ -147,7 +147,9 @@ def test_mistakes_get_one_sentence(
     assert run(None, *line.split()) == 2
     printed = capsys.readouterr()
     *before, error = printed.err.splitlines()
-    assert error.startswith("error: ") and message in error and not printed.out, (error, printed.out)
+    assert error.startswith("error: "), (error, printed.out)
+    assert message in error, (error, printed.out)
+    assert not printed.out, (error, printed.out)
     assert before in ([], ["Seed set to 0"]), before
 
 

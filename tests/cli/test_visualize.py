@@ -65,7 +65,8 @@ def test_a_missing_film_encoder_is_reported_before_anything_is_made(
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run("visualize", "--format", "mp4", "--out", tmp_path / "films") == 2
-    assert "pip install 'imageio-ffmpeg" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert "pip install 'imageio-ffmpeg" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_worst_of_an_evaluation_are_drawn(
@@ -92,9 +93,11 @@ def test_an_unreadable_scenario_does_not_stop_the_others(
     assert run("visualize", "--raw", raw, "--dpi", 40, "--out", out) == 1
     assert [path.stem for path in out.iterdir()] == [VAL[0]]
     [error] = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"{VAL[1]}: skipped: ") and "parquet" in error
+    assert error.startswith(f"{VAL[1]}: skipped: ")
+    assert "parquet" in error
     assert run("visualize", "--raw", raw, "--format", "html", "--out", page) == 1
-    assert VAL[0] in page.read_text() and VAL[1] not in page.read_text()
+    assert VAL[0] in page.read_text()
+    assert VAL[1] not in page.read_text()
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
@@ -119,9 +122,11 @@ def test_ids_become_distinct_file_names_on_every_system() -> None:
     wild = ["../x", "a:b?", "..", "", "a\\b", "line\nbreak", "é" * 300, "dot.", "städte 7"]
     found = file_stems(wild)
     for stem in found:
-        assert re.fullmatch(r"[\w-][\w.-]*", stem) and len(stem.encode()) <= 200
+        assert re.fullmatch(r"[\w-][\w.-]*", stem)
+        assert len(stem.encode()) <= 200
         assert not stem.endswith(".")
-    assert found[:2] == ["_x", "a_b_"] and found[-1] == "städte_7"
+    assert found[:2] == ["_x", "a_b_"]
+    assert found[-1] == "städte_7"
     assert file_stems([*VAL, "12345", "0012.5-x"]) == [*VAL, "12345", "0012.5-x"]
     assert file_stems(["a:b", "a?b", "A_B", "a_b-2", "c"]) == ["a_b", "a_b-2", "A_B-3", "a_b-2-2", "c"]
 

@@ -57,27 +57,37 @@ def call(python: Path, *args: object) -> tuple[int, str, str]:
 def test_it_starts_where_packages_are_missing(tmp_path: Path) -> None:
     python = environment(tmp_path / "venv")
     code, out, err = call(python, "doctor", "--store", tmp_path)
-    assert code == 1 and not err and "GB free" in out
+    assert code == 1
+    assert not err
+    assert "GB free" in out
     assert "problem  packaging is not installed: pip install packaging" in out
     code, out, err = call(python, "train")
-    assert code == 1 and err.count("\n") == 1 and "trajpred doctor" in err
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "trajpred doctor" in err
     link(python, "packaging")
     code, out, err = call(python, "doctor")
-    assert code == 1 and not err and "Traceback" not in out
+    assert code == 1
+    assert not err
+    assert "Traceback" not in out
     names = {requirement.name for requirement in doctor.requirements()[""]} - {"packaging"}
     assert len(names) > 10
     for name in names:
         assert f'problem  {name} is not installed: pip install "{name}' in out
     link(python, *doctor.ONBOARD)
     code, out, err = call(python, "doctor")
-    assert code == 0 and not err and "sufficient for the onboard runtime" in out and "ok       numpy " in out
+    assert code == 0
+    assert not err
+    assert "sufficient for the onboard runtime" in out
+    assert "ok       numpy " in out
 
 
 def test_a_healthy_installation_has_no_problem(store_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run("doctor", "--store", store_path)
     out = capsys.readouterr().out
     assert code == 0, out
-    assert f"ok       torch {torch.__version__}" in out and "sample: 16 scenarios" in out
+    assert f"ok       torch {torch.__version__}" in out
+    assert "sample: 16 scenarios" in out
     for name in pretrained.list_models():
         assert f"ok       {name}: " in out
     assert "train: 10 scenarios in" in out
@@ -146,13 +156,15 @@ def test_each_damaged_split_is_a_problem_with_its_remedy(
     problems = [finding for finding in doctor.check_store(copy) if finding.level == "problem"]
     again = f"trajpred prepare --source argoverse2 --raw RAW_DIR --store '{copy}'"
     for split, problem in zip(("test", "train"), problems, strict=True):
-        assert split in problem.what and reason in problem.what
+        assert split in problem.what
+        assert reason in problem.what
         assert problem.advice == again
 
 
 def test_skipped_scenarios_and_missing_stores_are_reported(store_path: Path, tmp_path: Path) -> None:
     missing = text(doctor.data(tmp_path / "none"))
-    assert "problem" in missing and "trajpred prepare" in missing
+    assert "problem" in missing
+    assert "trajpred prepare" in missing
     copy = shutil.copytree(store_path, tmp_path / "store")
     manifest = copy / "manifest.json"
     content = unsealed(manifest.read_text())
@@ -166,7 +178,9 @@ def test_damaged_weights_are_a_problem(tmp_path: Path, monkeypatch: pytest.Monke
     assert "no weights" in text(doctor.models())
     (tmp_path / "half.pt").write_bytes(b"PK")
     report = text(doctor.models())
-    assert "problem" in report and "half.pt" in report and "install trajpred again" in report
+    assert "problem" in report
+    assert "half.pt" in report
+    assert "install trajpred again" in report
 
 
 def test_scarce_resources_and_an_unusable_gpu_are_reported(
@@ -192,7 +206,8 @@ def test_a_check_that_fails_is_a_problem(capsys: pytest.CaptureFixture[str]) -> 
         raise RuntimeError("then\nthis")
 
     first, second = doctor.report("odd", broken)  # type: ignore[arg-type]
-    assert first.level == "ok" and second.level == "problem"
+    assert first.level == "ok"
+    assert second.level == "problem"
     assert "RuntimeError: then)" in second.what
     assert "install trajpred again" in second.advice
     assert capsys.readouterr().out.count("\n") == 3

@@ -52,7 +52,8 @@ def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
         tracks, now = scenario.tracks, scenario.num_observed - 1
         row = tracks.index(agents.track_id[i])
         facts = {name: values[i] for name, values in agents.facts.items()}
-        assert facts["class"] == OBJECT_TYPES[tracks.object_type[row]] and facts["city"] == scenario.city
+        assert facts["class"] == OBJECT_TYPES[tracks.object_type[row]]
+        assert facts["city"] == scenario.city
         seen = tracks.position[tracks.valid[:, now], now]
         near = int((np.linalg.norm(seen - tracks.position[row, now], axis=1) <= 30).sum()) - 1
         speed = float(np.linalg.norm(tracks.velocity[row, now]))
@@ -61,7 +62,8 @@ def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
         error = float(np.linalg.norm(steady - tracks.position[row, last]))
         for value, text in zip((speed, near, error), [*facts.values()][3:], strict=True):
             low, *_, high = text.split()  # "0", "1 to 4", "20 and more"
-            assert float(low) <= value and (high == "more" or value <= float(high) or low == high == "0")
+            assert float(low) <= value
+            assert high == "more" or value <= float(high) or low == high == "0"
         assert facts == facts_of(scenario)[agents.track_id[i]]
 
 

@@ -24,10 +24,14 @@ from trajpred.store import ScenarioStore
 def test_fit_is_stored_with_the_weights_and_applied(store: ScenarioStore, tmp_path: Path) -> None:
     before, out, twice = saved(tmp_path), tmp_path / "new" / "calibrated.ckpt", tmp_path / "2.ckpt"
     found = calibrate(before, store, out, group="all", progress=False)
-    assert sum(found.agents) > 200 and min(found.agents) > 20 and len(found.agents) == 3
-    assert found.temperature > 0 and found.regions.horizons_s.tolist() == [1, 2, 3, 4, 5, 6]
+    assert sum(found.agents) > 200
+    assert min(found.agents) > 20
+    assert len(found.agents) == 3
+    assert found.temperature > 0
+    assert found.regions.horizons_s.tolist() == [1, 2, 3, 4, 5, 6]
     plain, fitted = CheckpointPredictor(before), CheckpointPredictor(out)
-    assert plain.regions is None and fitted.regions is not None
+    assert plain.regions is None
+    assert fitted.regions is not None
     assert np.array_equal(fitted.regions.radius, found.regions.radius)
     [a], [b] = plain([store[0]]), fitted([store[0]])
     assert np.array_equal(a.trajectory, b.trajectory)
@@ -59,12 +63,14 @@ def test_the_reported_part_decides_nothing(flattened: Sequence[bool], kept: bool
     """Even odds make the fitted temperature the largest; the reported likelihood is that of the choice."""
     sample, part = of_parts(flattened)
     found = _fit(sample, part, np.array([1.0]), 0.9)
-    assert (found.temperature > 100) == kept and (found.temperature == 1.0) == (not kept)
+    assert (found.temperature > 100) == kept
+    assert (found.temperature == 1.0) == (not kept)
     hit = 0.5 if flattened[2] else 1.0
     as_predicted = -hit * np.log(0.9) - (1 - hit) * np.log(0.1)
     chosen = np.log(2) if kept else as_predicted
     assert found.nll == pytest.approx((as_predicted, chosen), abs=0.01)
-    assert found.regions.radius[0, 0] == 2.0 and found.covered.tolist() == [0.0]
+    assert found.regions.radius[0, 0] == 2.0
+    assert found.covered.tolist() == [0.0]
     assert found.agents == (200, 200, 200)
 
 
@@ -73,7 +79,9 @@ def test_temperature_that_degrades_the_accepting_part_is_not_kept(
 ) -> None:
     monkeypatch.setattr("trajpred.evaluation.calibrate.fit_temperature", lambda *_: 1e-3)
     found = calibrate(saved(tmp_path), store, tmp_path / "out.ckpt", group="all", progress=False)
-    assert found.temperature == 1.0 and found.nll[0] == found.nll[1] and found.ece[0] == found.ece[1]
+    assert found.temperature == 1.0
+    assert found.nll[0] == found.nll[1]
+    assert found.ece[0] == found.ece[1]
     assert read_checkpoint(tmp_path / "out.ckpt")[CALIBRATION]["temperature"] == 1.0
 
 

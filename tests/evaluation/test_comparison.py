@@ -129,7 +129,8 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
     assert list(table) == list(intervals) == ["base", "small, 3 seeds"]
     # Means of two scenarios: (1 + 2) / 2, (2 + 2) / 2, (3 + 2) / 2.
     assert table["small, 3 seeds"]["minFDE6"] == "2.00 (1.50\N{EN DASH}2.50)"
-    assert table["base"]["minFDE6"] == "5.00" and table["base"]["MR6"] == "-"
+    assert table["base"]["minFDE6"] == "5.00"
+    assert table["base"]["MR6"] == "-"
     assert cells(format_table([base]))["base"] == table["base"]
     # A resample of two scenarios is one, the other, or both: the bounds are the extremes.
     assert intervals["small, 3 seeds"]["minFDE6"] == "2.00 [2.00, 2.00]"
@@ -145,7 +146,8 @@ def test_origin_names_seeds_data_machine_and_code() -> None:
         "for 3 epochs, 100 steps, 2 minutes;",
         "on H200, Xeon (2 threads)",
     )
-    assert all(part in origin for part in parts) and STORE["source"] in origin
+    assert all(part in origin for part in parts)
+    assert STORE["source"] in origin
     assert "code trajpred 0.1.0, aaaaaaaaaa with changes, torch 2.13" in origin
     untrained = f"scored by trajpred {MACHINE['trajpred']}, aaaaaaaaaa, torch 2.13"
     assert format_origin([result("base", (4.0, 6.0))]) == untrained

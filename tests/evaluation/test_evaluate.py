@@ -43,7 +43,8 @@ def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore)
     assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5
     assert found.missing == {"focal": 0, "scored": 0, "moving": 0, "all": 0, "scenarios": 0}
     assert found.per_scenario["scenario_id"] == store.scenario_ids
-    assert found.training == {"seed": 3} and found.store["source"] == "argoverse2"
+    assert found.training == {"seed": 3}
+    assert found.store["source"] == "argoverse2"
     assert {"trajpred", "torch", "cpu", "threads", "gpu", "wall_s"} <= found.environment.keys()
 
 
@@ -51,17 +52,22 @@ def test_evaluation_has_every_part(store: ScenarioStore) -> None:
     found = evaluate(ScatteredWorlds(), store, ks=(1, 3), limit=3, beyond=True, progress=False)
     assert found.scenarios == found.worlds["scored"]["count"] == 3
     last, whole = found.horizons["6 s"]["focal"], found.metrics["focal"]
-    assert {"minADE3", "MR3"} <= whole.keys() and "minFDE6" not in whole
-    assert last["minFDE6"] < whole["minFDE3"] and whole["ADE-of-best-FDE3"] >= whole["minADE3"]
-    assert 0 <= whole["average heading error6"] <= np.pi and 0 <= whole["collision"] <= 1
+    assert {"minADE3", "MR3"} <= whole.keys()
+    assert "minFDE6" not in whole
+    assert last["minFDE6"] < whole["minFDE3"]
+    assert whole["ADE-of-best-FDE3"] >= whole["minADE3"]
+    assert 0 <= whole["average heading error6"] <= np.pi
+    assert 0 <= whole["collision"] <= 1
     low, high = found.intervals["focal"]["minFDE3"]
-    assert low <= whole["minFDE3"] <= high and found.calibration["focal"]["ECE"] >= 0
+    assert low <= whole["minFDE3"] <= high
+    assert found.calibration["focal"]["ECE"] >= 0
 
 
 def test_agents_without_a_forecast_are_missing(store: ScenarioStore) -> None:
     omitted = frozenset(scenario.focal_id for scenario in store)
     found = evaluate(Scattered(omitted), store, progress=False)
-    assert found.metrics["focal"] == {"count": 0} and found.intervals["focal"] == {}
+    assert found.metrics["focal"] == {"count": 0}
+    assert found.intervals["focal"] == {}
     assert found.missing["focal"] == len(omitted) <= found.missing["scored"] <= found.missing["all"]
     assert set(found.per_scenario["focal/count"]) == {0}
     whole = evaluate(Scattered(), store, progress=False).metrics["all"]["count"]
@@ -127,7 +133,8 @@ def test_a_data_set_that_lost_frames_is_evaluated(tmp_path: Path, monkeypatch: p
     store = ScenarioStore(tmp_path / "store", "val")
     scores = evaluate(load_predictor("constant_velocity"), store, progress=False)
     focal = scores.metrics["focal"]
-    assert focal["count"] == 4 and focal["minFDE1"] == focal["minADE1"] == 0.0
+    assert focal["count"] == 4
+    assert focal["minFDE1"] == focal["minADE1"] == 0.0
     assert scores.horizons["6 s"]["focal"]["minFDE6"] == 0.0
 
 

@@ -39,10 +39,12 @@ def score(store: ScenarioStore) -> Evaluation:
 def test_scenario_files_give_the_metrics_of_a_labelled_split(folder: Path) -> None:
     labelled = LabelledStore(ScenarioStore(folder / "store", "test"), folder / "raw" / "val")
     found, expected = score(labelled), score(ScenarioStore(folder / "store", "val"))
-    assert found.metrics["all"]["count"] > 4 and found.scenarios == labelled.labelled == 4
+    assert found.metrics["all"]["count"] > 4
+    assert found.scenarios == labelled.labelled == 4
     for group, means in expected.metrics.items():  # a store keeps half a millimetre
         assert found.metrics[group] == pytest.approx(means, abs=1e-3), group
-    assert labelled.batch([2, 0]).tracks.valid[:, 50:].any() and len(labelled.batch([2, 0])) == 2
+    assert labelled.batch([2, 0]).tracks.valid[:, 50:].any()
+    assert len(labelled.batch([2, 0])) == 2
     assert found.breakdowns["manoeuvre"].keys() == expected.breakdowns["manoeuvre"].keys()
 
 
@@ -52,7 +54,8 @@ def test_the_command_scores_a_predictions_file_of_a_test_split(
     store = ScenarioStore(folder / "store", "test")
     predict(load_predictor("lane_following"), store, folder / "p.parquet", progress=False)
     command = ["evaluate", "--store", store.path, "--split", "test", "--checkpoint", folder / "p.parquet"]
-    assert run(*command) == 2 and "no scenario with a future" in capsys.readouterr().err
+    assert run(*command) == 2
+    assert "no scenario with a future" in capsys.readouterr().err
     assert run(*command, "--labels", folder / "raw" / "val") == 0
     assert "labels of 4 of 4 scenarios" in capsys.readouterr().out
 

@@ -47,7 +47,8 @@ def test_errors_are_those_of_the_definition(store: ScenarioStore) -> None:
         missed = tracks.position[focal, 29] + ahead - tracks.position[focal, -1]
         errors.append(np.hypot(*missed))
     assert result.metrics["focal"]["minFDE6"] == pytest.approx(np.mean(errors), rel=1e-6)
-    assert result.seconds == [8.0, 8.0] and result.observed_s == 3.0
+    assert result.seconds == [8.0, 8.0]
+    assert result.observed_s == 3.0
     assert [*result.horizons] == [f"{second} s" for second in range(1, 9)]
 
 

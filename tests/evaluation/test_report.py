@@ -31,7 +31,8 @@ def result(store_path: Path) -> Evaluation:
 
 def test_cells_are_the_numbers_of_the_evaluation(result: Evaluation) -> None:
     first, second, *_ = tables(result)
-    assert first.title.endswith("K = 1") and second.title.endswith("K = 6")
+    assert first.title.endswith("K = 1")
+    assert second.title.endswith("K = 6")
     rows = {row[0]: row[1:] for row in second.rows}
     assert {"minADE6", "final heading error6", "infeasible", "ECE"} <= rows.keys()
     for name in rows.keys() & result.metrics["all"].keys():
@@ -64,7 +65,8 @@ def scaled(metrics: Mapping[str, Mapping[str, float]], factor: float) -> dict[st
 
 def test_a_model_is_beside_its_baseline_in_every_main_metric(result: Evaluation) -> None:
     table = beside(replace(result, metrics=scaled(result.metrics, 0.5)), result)
-    assert table.head[2] == "constant velocity" and [row[0] for row in table.rows][:2] == [
+    assert table.head[2] == "constant velocity"
+    assert [row[0] for row in table.rows][:2] == [
         "minADE1",
         "minFDE1",
     ]
@@ -102,14 +104,16 @@ def test_degradation_is_relative_to_the_first(result: Evaluation) -> None:
     worse = replace(result, metrics=scaled(result.metrics, 2), worlds=worlds)
     scored, worlds = degradation([result, worse], ["scored"])
     assert [cell.split()[-1] for cell in scored.rows[1][2:]] == ["(+100%)"] * 4
-    assert "(+200%)" in worlds.rows[1][2] and not [*degradation([result], ["focal"])]
+    assert "(+200%)" in worlds.rows[1][2]
+    assert not [*degradation([result], ["focal"])]
 
 
 def test_output_into_a_pipe_is_markdown(result: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
     shown = tables(result)
     show(shown)
     output = capsys.readouterr().out
-    assert output == to_markdown(shown) + "\n" and CONVENTIONS in output
+    assert output == to_markdown(shown) + "\n"
+    assert CONVENTIONS in output
 
 
 def test_seconds_ahead_have_a_table_for_the_groups_and_all_agents(result: Evaluation) -> None:
@@ -119,7 +123,8 @@ def test_seconds_ahead_have_a_table_for_the_groups_and_all_agents(result: Evalua
         for second, agents, *cells in table.rows:
             means = result.horizons[second][group]
             expected = [f"{means[name]:.2f}" if name in means else "-" for name in table.head[2:]]
-            assert int(agents) == means["count"] and cells == expected
+            assert int(agents) == means["count"]
+            assert cells == expected
     everyone = result.horizons["6 s"]["all"]
     assert {"off-road futures", "infeasible futures", "standing drift"} < everyone.keys()
     plain = [one for one in tables(replace(result, horizons={})) if "by seconds ahead" in one.title]

@@ -27,7 +27,8 @@ def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: 
         assert read_results(tmp_path / "a.json") == (given if isinstance(given, list) else [given])
     text = (tmp_path / "a.json").read_text()
     found = json.loads(text)
-    assert found["schema"] == 5 and found["training"]["seed"] == 0
+    assert found["schema"] == 5
+    assert found["training"]["seed"] == 0
     line = next(line for line in text.splitlines() if line.startswith('"per_scenario"'))
     assert json.loads("{" + line.rstrip(",") + "}") == {"per_scenario": found["per_scenario"]}
 
@@ -36,7 +37,9 @@ def test_published_results_are_read() -> None:
     paths = sorted((ROOT / "datasets" / "argoverse1" / "results").glob("*.json"))
     read = [one for path in paths for one in read_results(path)]
     table = format_table(read, "moving")
-    assert len(paths) >= 8 and "argoverse-nano | " in table and "constant_velocity | " in table
+    assert len(paths) >= 8
+    assert "argoverse-nano | " in table
+    assert "constant_velocity | " in table
 
 
 @pytest.mark.parametrize("content", ["", "{", "[3]", '"text"', '{"predictor": "a"}', "[[]]"])
@@ -106,7 +109,8 @@ def test_commit_and_changes_of_the_package_are_reported(
 
 def test_environment_is_plain_values(tmp_path: Path) -> None:
     found = environment()
-    assert found["trajpred"] == __version__ and found["threads"] == torch.get_num_threads()
+    assert found["trajpred"] == __version__
+    assert found["threads"] == torch.get_num_threads()
     torch.save(found, tmp_path / "facts.pt")
     assert torch.load(tmp_path / "facts.pt", weights_only=True) == found
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
@@ -116,5 +120,6 @@ def test_environment_is_plain_values(tmp_path: Path) -> None:
 
 def test_store_facts_are_source_config_and_counts(store_path: Path) -> None:
     manifest, found = json.loads((store_path / "manifest.json").read_text()), store_facts(store_path)
-    assert found["source"] == "argoverse2" and found["config"] == manifest["config"]
+    assert found["source"] == "argoverse2"
+    assert found["config"] == manifest["config"]
     assert found["scenarios"] == {"train": 10, "val": 5, "test": 1}

@@ -34,7 +34,9 @@ def scored(rows: Sequence[Scenario], predictor: Scattered, batch: int = 2) -> Sc
 def test_scores_do_not_depend_on_batches(rows: list[Scenario]) -> None:
     one = scored(rows, ScatteredWorlds(), 1)
     other = scored(rows, ScatteredWorlds(), 5)
-    assert one.names == other.names and one.agents == other.agents and one.missing == other.missing
+    assert one.names == other.names
+    assert one.agents == other.agents
+    assert one.missing == other.missing
     for group in GROUPS:
         for name, values in one.by_scenario(group).items():
             np.testing.assert_array_equal(values, other.by_scenario(group)[name])
@@ -105,9 +107,11 @@ def test_worlds_equal_av2(rows: list[Scenario], group: str) -> None:
         fde.append(each.min())
         missed += av2.compute_world_misses(ends, truth)[:, best].tolist()
         collided += av2.compute_world_collisions(paths)[:, best].tolist()
-    assert found["count"] == len(rows) and found["actors"] == len(missed) > len(rows)
+    assert found["count"] == len(rows)
+    assert found["actors"] == len(missed) > len(rows)
     expected = {"avgMinFDE": np.mean(fde), "actorMR": np.mean(missed), "actorCR": np.mean(collided)}
-    assert found == pytest.approx({**found, **expected}, rel=1e-6) and np.mean(missed) > 0
+    assert found == pytest.approx({**found, **expected}, rel=1e-6)
+    assert np.mean(missed) > 0
 
 
 def test_marginal_or_incomplete_forecasts_are_no_worlds(rows: list[Scenario]) -> None:
@@ -117,7 +121,8 @@ def test_marginal_or_incomplete_forecasts_are_no_worlds(rows: list[Scenario]) ->
     scored_id = rows[0].tracks.track_id[groups_of(rows[0])["scored"]][-1]
     for means in scored(rows, ScatteredWorlds(frozenset({str(scored_id)}))).worlds.values():
         found = means.means()
-        assert found["count"] == len(rows) - 1 and found["incomplete"] == 1
+        assert found["count"] == len(rows) - 1
+        assert found["incomplete"] == 1
 
 
 def test_scenarios_with_fewer_modes_are_scored_as_they_are() -> None:
@@ -233,7 +238,8 @@ def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
         scores.add([scenario], [replace(forecast, scale=scale)])
     assert scores.calibration is not None
     found = scores.calibration.summary()["focal"]
-    assert found["ECE"] < 0.05 and found["top ECE"] < 0.08
+    assert found["ECE"] < 0.05
+    assert found["top ECE"] < 0.08
     assert [*found["coverage"].values()] == pytest.approx(LEVELS, abs=0.01)
 
 
@@ -244,4 +250,5 @@ def test_calibration_counts_the_modes_that_exist() -> None:
     both.add(scenarios, [one, six])
     assert both.calibration is not None
     found = both.calibration.summary()["focal"]["reliability"]
-    assert found["count"] == [6, 1] and found["frequency"][1] == 1.0
+    assert found["count"] == [6, 1]
+    assert found["frequency"][1] == 1.0

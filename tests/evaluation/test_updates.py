@@ -90,7 +90,8 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
     write_results(tmp_path / "new.json", result)
     assert read_results(tmp_path / "new.json")[0].updates == result.updates
     once = next(table for table in tables(result) if "every update" in table.title)
-    assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"] and once.rows[0][-1] == "-"
+    assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"]
+    assert once.rows[0][-1] == "-"
     paired = change_tables([result], [result], 0, ("a", "b"))[0]
     assert [row[0] for row in paired.rows][5:9] == [f"focal {name}" for name in CHANGES]
 

@@ -35,7 +35,8 @@ def test_equal_bundle_passes_with_the_focal_errors_of_all_cases(
         end = forecast.trajectory[focal, :, -1]
         errors.append(np.linalg.norm(end - truth, axis=-1).min())
     result = check(bundle, predictor, [scene], RULE, fused=True)
-    assert 0 < result.usual <= result.largest < 1e-3 and result.scored == 4
+    assert 0 < result.usual <= result.largest < 1e-3
+    assert result.scored == 4
     assert result.min_fde is not None
     np.testing.assert_allclose(result.min_fde, np.mean(errors), atol=1e-3)
     assert f"minFDE {result.min_fde[0]:.4f} m in PyTorch" in result.summary()
@@ -92,7 +93,8 @@ def test_scenes_of_any_window_and_rate_are_compared(
     slow = resample(scenes[0], 0.5)
     short = replace(scenes[0], num_observed=8)
     result = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
-    assert len(result.cases) == 5 and result.scored == 4  # the short one ends beyond the model's horizon
+    assert len(result.cases) == 5
+    assert result.scored == 4
 
 
 def test_a_probability_that_is_no_number_is_found_in_any_scene() -> None:

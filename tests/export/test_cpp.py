@@ -68,10 +68,12 @@ def test_runs_the_encoder_alone(program: Path, encoder_bundle: Path, tmp_path: P
         archive.extractall(bundle / "example")
     done = run(program, bundle, "--runs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "encoder/agent_token" in done.stdout and "decoder" not in done.stdout
+    assert "encoder/agent_token" in done.stdout
+    assert "decoder" not in done.stdout
     change(bundle / "example" / "encoder" / "lane_context.npy", 0.02)
     done = run(program, bundle, "--runs", "1")
-    assert done.returncode == 1 and done.stdout.count("TOO FAR") == 1
+    assert done.returncode == 1
+    assert done.stdout.count("TOO FAR") == 1
 
 
 @pytest.fixture
@@ -134,8 +136,10 @@ def test_invalid_input_is_named(
 ) -> None:
     damage(bundle / "example" / "encoder" / "history.npy")
     done = run(program, bundle, "--runs", "1")
-    assert done.returncode == 2 and done.stderr.startswith("trajpred_check: ")
-    assert "history" in done.stderr and message in done.stderr
+    assert done.returncode == 2
+    assert done.stderr.startswith("trajpred_check: ")
+    assert "history" in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("part", [{}, {"sizes": (40, 200)}], ids=["any size", "fixed sizes"])
@@ -152,7 +156,8 @@ def test_futures_of_a_drive_are_those_of_python(
     assert re.search(r"largest distance, m +\S+ in 110 updates$", done.stdout, re.MULTILINE)
     assert len((tmp_path / "out.jsonl").read_text("utf-8").splitlines()) == 110
     strict = run(programs / "trajpred_replay", tmp_path / "bundle", drive, "--tolerance", "1e-9")
-    assert strict.returncode == 1 and "TOO FAR" in strict.stdout
+    assert strict.returncode == 1
+    assert "TOO FAR" in strict.stdout
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/cpp.md"])
@@ -198,5 +203,6 @@ def test_errors_are_one_sentence(
     (tmp_path / "wrong").write_text('{"time_s": 0, "track_id": [], "position": []}\n{"time_s": []}\n')
     paths = {"BUNDLE": bundle, "drive": tmp_path / "drive", "wrong": tmp_path / "wrong"}
     done = run(programs / "trajpred_replay", *(paths.get(word, word) for word in words))
-    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1

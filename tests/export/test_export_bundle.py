@@ -48,7 +48,8 @@ def test_manifest_describes_the_bundle(
     for name, file in info["files"].items():
         content = (bundle / name).read_bytes()
         assert file == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    assert info["model"]["config"] == TINY and info["name"] == predictor.name
+    assert info["model"]["config"] == TINY
+    assert info["name"] == predictor.name
     assert (info["precision"], info["opset"], info["sizes"]) == ("fp32", 20, None)
     assert str(checkpoint.parent) not in (bundle / MANIFEST).read_text()
     for name, graph in info["graphs"].items():
@@ -57,10 +58,12 @@ def test_manifest_describes_the_bundle(
         assert inputs == [port.name for port in session.get_inputs()]
         assert inputs == [port.name for port in SIGNATURES[name].inputs if port.name in inputs]
     check = info["check"]
-    assert check["usual"] <= check["limit"] == 1e-3 and len(check["cases"]) == len(scenes) + 3
+    assert check["usual"] <= check["limit"] == 1e-3
+    assert len(check["cases"]) == len(scenes) + 3
     agents = [case["agents"] for case in check["cases"]]
     lanes = [case["lanes"] for case in check["cases"]]
-    assert min(agents) == 1 and max(agents) > 50
+    assert min(agents) == 1
+    assert max(agents) > 50
     assert min(lanes) == 0
 
 
@@ -73,7 +76,8 @@ def test_interface_page_lists_every_tensor(bundle: Path) -> None:
         for listed in [*(port["name"] for port in ports), *graph["operators"]]:
             assert f"`{listed}`" in page
     summary = info["check"]["summary"]
-    assert f"Result: {summary}." in page and "; focal minFDE" in page
+    assert f"Result: {summary}." in page
+    assert "; focal minFDE" in page
 
 
 @pytest.mark.usefixtures("traced")
@@ -86,7 +90,8 @@ def test_zip_file_in_another_precision(
     forecast = OnboardForecaster(out).forecast(ScenarioBatch.of(scenes[:1])).validate()
     [expected] = predictor(scenes[:1])
     distance = np.abs(forecast.trajectory - expected.trajectory).max()
-    assert distance > 1e-5 and np.isclose(distance, result.cases[0].largest, rtol=0.5)
+    assert distance > 1e-5
+    assert np.isclose(distance, result.cases[0].largest, rtol=0.5)
 
 
 @pytest.mark.usefixtures("traced")
@@ -120,7 +125,8 @@ def test_a_faulty_disk_loses_no_bundle(bundle: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(OSError, match="cannot rename"):
         module._publish(new, target)
-    assert is_bundle(target) and (target / "mark").exists()
+    assert is_bundle(target)
+    assert (target / "mark").exists()
 
 
 def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario], tmp_path: Path) -> None:
@@ -216,7 +222,8 @@ def test_encoder_alone(encoder_bundle: Path, scenes: list[Scenario]) -> None:
     page = (encoder_bundle / INTERFACE).read_text()
     files = {f"{name}.onnx" for name in ENCODER_GRAPHS}
     assert files == {path.name for path in encoder_bundle.iterdir() if path.suffix == ".onnx"}
-    assert "decoder.onnx" not in page and "Encoder without decoder: tokens of 16 channels" in page
+    assert "decoder.onnx" not in page
+    assert "Encoder without decoder: tokens of 16 channels" in page
     check = info["check"]
     assert max(case["largest"] for case in check["cases"]) <= check["limit"] == 1e-4
     assert len(check["cases"]) == len(scenes) + 3

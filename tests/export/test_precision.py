@@ -74,6 +74,7 @@ def test_int8_keeps_the_layers_that_read_trajectories(bundle: Path) -> None:
     weights = {name for name in inputs if name.endswith("weight")}
     reading = {name for name in weights if re.search("|".join(TRAJECTORY_WEIGHTS), name)}
     kept = {name.removesuffix("_Transposed") for name in weights_of(to_int8(model))}
-    assert len(reading) == 2 and reading <= kept
+    assert len(reading) == 2
+    assert reading <= kept
     assert sum(CURVES in name for name in kept) == 2
     assert "module.decoder.logit_head.0.weight" in weights - kept

@@ -38,7 +38,8 @@ def check_form(graph: HeteroData) -> None:
         sender, _, receiver = relation
         index = graph[relation].edge_index
         kind = graph[relation].edge_kind
-        assert index.dtype == torch.int64 and len(kind) == index.shape[1]
+        assert index.dtype == torch.int64
+        assert len(kind) == index.shape[1]
         assert (index[1].diff() >= 0).all(), "not sorted by receiver"
         assert len(set(pairs(index))) == index.shape[1], "a duplicate edge"
         assert sender != receiver or not (index[0] == index[1]).any(), "a self loop"
@@ -66,7 +67,8 @@ def test_edges_respect_number_and_radius(scenario: Scenario, ends: tuple[str, st
     sender, receiver = store.edge_index.numpy()
     distance = np.linalg.norm(of_senders[sender] - of_receivers[receiver], axis=1)
     count = np.bincount(receiver[near], minlength=len(of_receivers))
-    assert distance[near].max() <= radius + 1e-3 and count.max() == k
+    assert distance[near].max() <= radius + 1e-3
+    assert count.max() == k
     # Receivers attend to every sender within the radius, up to k.
     every = np.linalg.norm(of_receivers[:, None] - of_senders, axis=-1)
     around = (every <= radius).sum(1)
@@ -89,7 +91,8 @@ def test_related_lanes_are_connected_at_any_distance(scenario: Scenario) -> None
     for pair, kind in zip(pairs(store.edge_index), store.edge_kind, strict=True):
         assert EDGE_KINDS[kind] in related.get(pair, {"lane_lane"})
         connected.add(pair)
-    assert related and related.keys() <= connected
+    assert related
+    assert related.keys() <= connected
 
 
 @pytest.mark.parametrize("cars", [1, 3])

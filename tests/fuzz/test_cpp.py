@@ -72,7 +72,8 @@ def test_mutated_updates(program: Path, bundle: Path, scenes: list[Scenario], tm
         warnings.update(found.facts["warnings"])
         predicted += len(found.facts["track_id"])
         shares = np.array(found.facts["probability"], np.float64)
-        assert np.isfinite(shares).all() and len(shares) == len(found.facts["track_id"])
+        assert np.isfinite(shares).all()
+        assert len(shares) == len(found.facts["track_id"])
     assert predicted > UPDATES
     assert not [warning for warning in warnings if "failed" in warning]
 
@@ -108,6 +109,7 @@ def test_mutated_files(program: Path, bundle: Path, scenes: list[Scenario], tmp_
         done = run(program, copy, tmp_path / "drive.jsonl", tmp_path / "out")
         codes.append(done.returncode)
         assert done.returncode in (0, 2), done.stderr
-        assert "runtime error" not in done.stderr and len(done.stderr.splitlines()) <= 1, done.stderr
+        assert "runtime error" not in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) <= 1, done.stderr
     assert codes.count(2) > 100
     assert json.loads(manifest)["format"] == "trajpred-bundle"

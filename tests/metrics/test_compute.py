@@ -74,7 +74,8 @@ def test_metrics_of_random_futures_equal_av2(seed: int, A: int, K: int, F: int) 
 
 def test_missed_is_strictly_farther_than_the_threshold() -> None:
     fde = torch.tensor([2.0, 2.0000002, 1.0, torch.nan])
-    assert missed(fde).tolist()[:3] == [0, 1, 0] and missed(fde)[3].isnan()
+    assert missed(fde).tolist()[:3] == [0, 1, 0]
+    assert missed(fde)[3].isnan()
 
 
 @pytest.mark.parametrize("probability", [[0.3, 0.7], [0.7, 0.3], [0.1, 0.2]])

@@ -91,7 +91,8 @@ def test_a_scene_with_such_a_probability_has_no_best_world() -> None:
     expected = world_metrics(trajectory, probability, target, valid, scene)
     probability[1, 4] = torch.nan
     for name, values in world_metrics(trajectory, probability, target, valid, scene).items():
-        assert values[0] == expected[name][0] and values[1].isnan()
+        assert values[0] == expected[name][0]
+        assert values[1].isnan()
 
 
 def test_means_do_not_depend_on_batches_or_processes() -> None:

@@ -51,7 +51,8 @@ def test_registered_metric_appears_in_tables_and_json(
     rows = {row[0]: row[1].split()[0] for row in main.rows}
     assert rows["minADE in metres6"] == rows["minADE6"]
     assert rows["medianFDE6"] == f"{mean:.2f}"
-    assert "medianFDE6" in horizons.head and "medianFDE6" in format_table([result])
+    assert "medianFDE6" in horizons.head
+    assert "medianFDE6" in format_table([result])
 
 
 def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
@@ -78,5 +79,6 @@ def test_horizons_have_one_k() -> None:
 
 
 def test_units_are_those_of_the_metric_s_name() -> None:
-    assert metric_of("brier-minFDE6").unit == "m" and metric_of("average heading error6").unit == "rad"
+    assert metric_of("brier-minFDE6").unit == "m"
+    assert metric_of("average heading error6").unit == "rad"
     assert metric_of("actorMR").per_actor

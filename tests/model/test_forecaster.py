@@ -148,7 +148,8 @@ def test_zero_offsets_predict_constant_velocity_in_the_city_frame(real: list[Sce
     for scenario, forecast in zip(real, model.forecaster.forecast(batch_of(real)), strict=True):
         expected = constant_velocity(scenario)
         row = expected.rows(forecast.track_id)
-        assert scenario.focal_id in forecast.track_id and forecast.scenario_id == scenario.scenario_id
+        assert scenario.focal_id in forecast.track_id
+        assert forecast.scenario_id == scenario.scenario_id
         for name in ("trajectory", "speed"):
             a = getattr(forecast, name)
             b = getattr(expected, name)[row]
@@ -203,7 +204,8 @@ def test_batches_of_pyg_s_own_loader_are_forecast_as_those_of_the_project(
     for joint in (False, True):
         forecasts = forecaster.forecast(ours, joint)
         for a, b in zip(forecasts, forecaster.forecast(theirs, joint), strict=True):
-            assert a.scenario_id == b.scenario_id and a.track_id.tolist() == b.track_id.tolist()
+            assert a.scenario_id == b.scenario_id
+            assert a.track_id.tolist() == b.track_id.tolist()
             np.testing.assert_allclose(a.trajectory, b.trajectory, rtol=0, atol=2e-3)
     weights = forecaster.encoder.attention_weights(ours)
     for a, b in zip(weights, forecaster.encoder.attention_weights(theirs), strict=True):

@@ -17,7 +17,6 @@ from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.geometry import Pose, rotate
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
-from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
 from trajpred.model.token_graph import MODE_EDGE_KINDS
@@ -69,13 +68,15 @@ def test_headings_of_modes_are_a_smooth_function_of_where_they_end() -> None:
     aside = torch.zeros(1, 6001, 60, 2)
     aside[..., -1, 1] = metres
     heading = end_pose(aside, agents).heading
-    assert heading[0] == 0.5 and heading[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
+    assert heading[0] == 0.5
+    assert heading[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
     assert heading.diff().abs().max() < 0.005, "per millimetre"
     turning = torch.zeros(1, 6001, 60, 2)
     turning[..., -11:, 0] = 10.0
     turning[..., -1, 1] = metres
     heading = end_pose(turning, agents).heading
-    assert heading[0] == 0.5 and heading[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
+    assert heading[0] == 0.5
+    assert heading[-1] == pytest.approx(0.5 + np.pi / 2, abs=1e-3)
     assert heading.diff().abs().max() < 0.05
 
 
@@ -102,7 +103,8 @@ def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agen
     scene = batch["agent"].batch
     for i in range(3):
         rows = joint.logits[scene == i]
-        assert torch.equal(rows, rows[:1].expand_as(rows)) and rows[0].std() > 0
+        assert torch.equal(rows, rows[:1].expand_as(rows))
+        assert rows[0].std() > 0
     assert not torch.equal(joint.logits[scene == 0][0], joint.logits[scene == 1][0])
     assert (marginal.logits[scene == 0].std(0) > 0).all()
     assert (marginal.trajectory - joint.trajectory).abs().max() > 0.02
@@ -152,7 +154,8 @@ def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Sce
     with torch.inference_mode():
         marginal = decoder(tokens, batch, False)
         joint = decoder(tokens, batch, True)
-    assert marginal.proposal is None and marginal.trajectory.shape[1:] == (6, 60, 2)
+    assert marginal.proposal is None
+    assert marginal.trajectory.shape[1:] == (6, 60, 2)
     assert not [name for name, _ in decoder.named_parameters() if "refine" in name or "bias.1" in name]
     assert not torch.equal(marginal.trajectory, joint.trajectory)
 
@@ -168,19 +171,8 @@ def test_the_refinement_does_not_train_the_proposal_and_its_scales_are_bounded(r
     assert all(p.grad is not None for p in model.forecaster.decoder.refine_head.parameters())
     assert (prediction.trajectory.std(1) > 0).all()
     low, high = prediction.scale.detach().aminmax()
-    assert np.exp(-4.01) <= low and high <= np.exp(4.01)
-
-
-@pytest.mark.parametrize(("degree", "steps"), [(1, 5), (8, 60)])
-def test_bernstein_curves_equal_de_casteljau_s(degree: int, steps: int) -> None:
-    def curve(points: np.ndarray, u: float) -> np.ndarray:
-        while len(points) > 1:
-            points = (1 - u) * points[:-1] + u * points[1:]
-        return points[0]
-
-    points: np.ndarray | Tensor = np.random.default_rng(0).normal(0, 5, (degree + 1, 2))
-    expected = [curve(np.asarray(points), step / steps) for step in range(1, steps + 1)]
-    np.testing.assert_allclose(bernstein(degree, steps).numpy() @ points, expected, atol=1e-5)
+    assert np.exp(-4.01) <= low
+    assert high <= np.exp(4.01)
 
 
 def anchored_model(**options: Any) -> LitForecaster:
@@ -229,7 +221,8 @@ def test_groups_start_from_the_lanes_and_from_constant_velocity(real: list[Scena
     with torch.inference_mode():
         modes = forecaster.decoder(forecaster.encoder.encode(batch), batch)
     steady = constant_velocity_of(batch, 60)[:, None].expand(-1, 6, -1, -1)
-    assert modes.groups == 2 and modes.trajectory.shape[1] == modes.logits.shape[1] == 12
+    assert modes.groups == 2
+    assert modes.trajectory.shape[1] == modes.logits.shape[1] == 12
     torch.testing.assert_close(modes.trajectory[:, :6], batch["agent"].anchors, rtol=0, atol=2e-2)
     torch.testing.assert_close(modes.trajectory[:, 6:], steady, rtol=0, atol=1e-5)
 

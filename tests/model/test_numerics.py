@@ -66,7 +66,8 @@ def test_shipped_models_are_exact_and_the_same_ten_thousand_kilometres_away(name
     error = norm(prediction.trajectory - exact.trajectory)[:, :, :future].amax((1, 2))  # of each agent
     reach = norm(exact.trajectory)[:, :, :future].amax((1, 2))
     # Rounding is relative: 0.1 mm for modes up to 20 m long, more for longer ones.
-    assert 0 < error.quantile(0.99) < 5e-5 and (error / reach.clamp(min=20)).max() < 5e-6
+    assert 0 < error.quantile(0.99) < 5e-5
+    assert (error / reach.clamp(min=20)).max() < 5e-6
     assert (prediction.logits.softmax(-1) - exact.logits.softmax(-1)).abs().max() < 1e-5
 
     near = model.forecast(batch)
@@ -189,4 +190,5 @@ def test_training_on_a_crowded_scene_keeps_few_bytes_for_the_gradients() -> None
     model = LitForecaster.build(DEFAULT_MODEL).train()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         loss = model.losses(batch)["loss"]
-    assert 100e6 < sum(kept.values()) < 200e6 and loss.requires_grad
+    assert 100e6 < sum(kept.values()) < 200e6
+    assert loss.requires_grad

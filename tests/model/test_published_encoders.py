@@ -52,7 +52,8 @@ def test_the_loss_falls_and_every_parameter_gets_a_finite_gradient(
         optimizer.zero_grad()
         loss.backward()
         for name, parameter in model.named_parameters():
-            assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.9 * losses[0]
@@ -72,7 +73,8 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
     with torch.inference_mode():
         together = model(build_batch(scenes, model.scene))
         alone = [model(build_batch([scene], model.scene)) for scene in there]
-    assert together.trajectory.isfinite().all() and alone[-1].trajectory.shape == (1, 6, 60, 2)
+    assert together.trajectory.isfinite().all()
+    assert alone[-1].trajectory.shape == (1, 6, 60, 2)
     for name in ("trajectory", "logits"):
         parts = torch.cat([getattr(prediction, name) for prediction in alone])
         torch.testing.assert_close(getattr(together, name), parts, rtol=0, atol=2e-3)

@@ -162,7 +162,8 @@ def test_every_parameter_trains(encoder: str, options: dict[str, Any], real: lis
     loss.backward()
     assert loss.isfinite()
     for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
 
 
 @pytest.mark.parametrize("encoder", OPTIONS)

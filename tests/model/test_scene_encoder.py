@@ -35,7 +35,8 @@ def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
     config = small_config()
     config["encoder"]["init_args"] |= {"layers": 3, "norm": "pre"}
     encoder = SceneEncoder.from_checkpoint(checkpoint_of(LitForecaster.build(config), path))
-    assert len(encoder.layers) == 3 and encoder.layers[0].pre
+    assert len(encoder.layers) == 3
+    assert encoder.layers[0].pre
 
 
 @pytest.mark.parametrize("steps", [1, 2, 19, 50])
@@ -72,7 +73,8 @@ def test_a_token_depends_on_what_lies_within_as_many_edges_as_layers(
     reached[source] = True
     for _ in range(layers):
         reached[index[1, reached[index[0]]]] = True
-    assert 1 < reached.sum() < len(reached) and torch.equal(changed, reached)
+    assert 1 < reached.sum() < len(reached)
+    assert torch.equal(changed, reached)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 50])
@@ -83,7 +85,8 @@ def test_agent_encoder_accepts_any_history_and_uses_its_last_step(steps: int) ->
     kind = torch.tensor([0, 1, 9])
     out: Tensor = encoder(history, kind)
     (gradient,) = torch.autograd.grad((out * torch.randn(3, 32)).sum(), history)
-    assert out.shape == (3, 32) and (gradient[:, -1].abs().sum(-1) > 0).all()
+    assert out.shape == (3, 32)
+    assert (gradient[:, -1].abs().sum(-1) > 0).all()
     other = encoder(history, torch.tensor([1, 1, 9]))
     assert ((other - out).abs().amax(1) > 0).tolist() == [True, False, False]
 

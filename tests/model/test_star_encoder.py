@@ -66,7 +66,8 @@ def test_stars_hold_the_nearest_neighbour_of_each_direction(real: list[Scenario]
     assert torch.equal(types, batch["agent"].object_type[sender])
     one_hot = state[:, 6 + len(OBJECT_TYPES) :]
     assert one_hot.argmax(1).tolist() == [neighbour.sector for neighbour in expected]
-    assert stars.agent[:, 0].tolist() == list(range(graph.num_agents)) and stars.present[:, 0].all()
+    assert stars.agent[:, 0].tolist() == list(range(graph.num_agents))
+    assert stars.present[:, 0].all()
     assert torch.equal(stars.state[:, 0, :2], torch.zeros(graph.num_agents, 2))
     kept, edges, target = stars.flatten()
     flat = flatten_stars(stars.present.sum(1) - 1)
@@ -95,7 +96,9 @@ def test_the_past_of_a_neighbour_reaches_its_star(path: Path, real: list[Scenari
     encoder.encode(changed)
     affected = (outputs[0] - outputs[1]).abs().amax(1) > 1e-6
     expected = ((stars.agent == neighbor) & stars.present).any(1)
-    assert affected[agent] and torch.equal(affected, expected) and not expected.all()
+    assert affected[agent]
+    assert torch.equal(affected, expected)
+    assert not expected.all()
 
 
 def test_edges_of_stars_hold_the_sender_in_the_frame_of_the_receiver(real: list[Scenario]) -> None:
@@ -154,6 +157,7 @@ def test_stars_attend_to_nothing_that_is_missing(
 
     monkeypatch.setattr(Stars, "of", filled)
     after = encoder.encode(batch)
-    assert missing.any() and before.agent.std() > 0.1
+    assert missing.any()
+    assert before.agent.std() > 0.1
     torch.testing.assert_close(after.agent, before.agent, rtol=0, atol=1e-5)
     torch.testing.assert_close(after.lane, before.lane, rtol=0, atol=1e-5)

@@ -90,4 +90,5 @@ def test_rounding_to_a_millimetre_moves_the_futures_of_few_agents(
     for scenes, roundings in (sample_scenarios, 12 // every), (validation(every), 1):
         count, far, likely = shares(model, scenes, roundings)
         assert count > 10_000 / every
-        assert far <= MAX_SHARE and likely <= MAX_SHARE, (far, likely)
+        assert far <= MAX_SHARE, (far, likely)
+        assert likely <= MAX_SHARE, (far, likely)

@@ -36,7 +36,9 @@ def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list
 def test_attention_fades_out_towards_the_radius() -> None:
     distance = torch.linspace(0, 15, 15001)
     weight = fade_out(distance, 15.0).exp()
-    assert (weight[:12001] == 1).all() and weight[-1] < 2e-6 and weight.diff().abs().max() < 4e-4
+    assert (weight[:12001] == 1).all()
+    assert weight[-1] < 2e-6
+    assert weight.diff().abs().max() < 4e-4
 
 
 @pytest.mark.parametrize("per_agent", [1, 6])
@@ -56,7 +58,8 @@ def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
     connected = torch.zeros_like(expected)
     connected[index[1], index[0]] = True
     assert torch.equal(connected, expected)
-    assert index.shape[1] == expected.sum() and (index[1].diff() >= 0).all()
+    assert index.shape[1] == expected.sum()
+    assert (index[1].diff() >= 0).all()
     kind = features[-len(MODE_EDGE_KINDS) :].argmax(0)
     is_lane = index[0] >= graph.num_agents
     is_own = index[0] == owner[index[1]]

@@ -70,7 +70,8 @@ def test_without_poses_places_have_no_effect() -> None:
     before = attention(x, z, replace(graph[0], poses=graph[0].poses))
     after = attention(x, z, replace(graph[0], poses=elsewhere))
     none = attention(x, z, replace(graph[0], poses=None))
-    assert torch.equal(before, after) and torch.equal(before, none)
+    assert torch.equal(before, after)
+    assert torch.equal(before, none)
 
 
 @pytest.mark.parametrize("form", ["edges", "dense"])
@@ -161,7 +162,8 @@ def test_a_receiver_without_edges_keeps_its_own_features(norm: Norm, form: str) 
     result = layer(x, relation)
     assert_close(result, formula(layer, x, relation, attended=0))
     (gradient,) = torch.autograd.grad(result.square().sum(), x)
-    assert gradient.isfinite().all() and gradient.any()
+    assert gradient.isfinite().all()
+    assert gradient.any()
 
 
 @each_norm
@@ -181,7 +183,8 @@ def test_dropped_paths_omit_branches_of_receivers(norm: Norm) -> None:
         )
     )
     same = torch.isclose(out, branches, atol=1e-4).all(2)
-    assert same.any(0).all() and same.sum(1).min() > 2
+    assert same.any(0).all()
+    assert same.sum(1).min() > 2
     x = torch.randn(9, DIM)
     assert_close(layer_of("pre", dropout=0.999999).train()(x, ragged(SQUARE, heads=HEADS)[0]), x)
 
@@ -192,4 +195,5 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
     out = drop(x)
     assert ((out == 0).all((1, 2)) | (out == 1 / 0.75).all((1, 2))).all()
     assert out.mean() == pytest.approx(1, abs=0.05)
-    assert torch.equal(drop.eval()(x), x) and drop.train()(x[:, :0]).shape == (4000, 0, 2)
+    assert torch.equal(drop.eval()(x), x)
+    assert drop.train()(x[:, :0]).shape == (4000, 0, 2)

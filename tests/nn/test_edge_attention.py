@@ -30,7 +30,8 @@ def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(oper
     j, i = edges.index
     number = torch.arange(edges.index.shape[1])
     count = torch.bincount(i, minlength=edges.num_receivers)
-    assert (count == 0).any() and (count > 1).any()
+    assert (count == 0).any()
+    assert (count > 1).any()
 
     def of_features(features: Tensor) -> Tensor:
         relation = EdgeRelation(edges.index, edges.bias, len(sender), len(receiver), features=features)
@@ -45,7 +46,8 @@ def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(oper
     several = count > 1  # scores alone cannot change what comes from a single edge
     assert torch.equal(changes[several], expected[several])
     out = attention(receiver, sender, edges)
-    assert (out[count == 0] == 0).all() and (out[count > 0].abs().sum(1) > 0).all()
+    assert (out[count == 0] == 0).all()
+    assert (out[count > 0].abs().sum(1) > 0).all()
 
 
 @each_operator
@@ -53,7 +55,8 @@ def test_weights_sum_to_one_over_the_edges_of_a_receiver(operator: Operator) -> 
     attention, receiver, sender, edges = example(operator)
     weight = attention.weights(receiver, sender, edges)
     total = torch.zeros(len(receiver), 2).index_add(0, edges.index[1], weight)
-    assert weight.shape == (edges.index.shape[1], 2) and (weight >= 0).all()
+    assert weight.shape == (edges.index.shape[1], 2)
+    assert (weight >= 0).all()
     torch.testing.assert_close(total, edges.reached.float().expand(-1, 2), rtol=0, atol=1e-5)
 
 

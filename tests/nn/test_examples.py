@@ -25,4 +25,5 @@ def test_examples(name: str) -> None:
 def test_page() -> None:
     page = ROOT.parents[1] / "docs" / "concepts" / "operators.md"
     result = doctest.testfile(str(page), module_relative=False)
-    assert result.attempted and not result.failed
+    assert result.attempted
+    assert not result.failed

@@ -48,7 +48,8 @@ def test_values_and_gradients_equal_a_loop(
     relation = in_form((edges, *graph[1:]), form)
     qkv = inputs(edges)
     reached = torch.bincount(edges.index[1], minlength=edges.num_receivers)[:, None] > 0
-    assert relation.reached is not None and torch.equal(relation.reached, reached)
+    assert relation.reached is not None
+    assert torch.equal(relation.reached, reached)
     if not edges.num_senders and form == "matrix":
         return  # the exported form always has senders
     raw = relation.attend(*qkv)

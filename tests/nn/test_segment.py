@@ -48,7 +48,8 @@ def test_star_with_fewer_neighbours(neighbors: int) -> None:
     for neighbor in range(1, neighbors + 1):
         expected |= {(0, neighbor), (neighbor, 0)}
     assert {(sender, receiver) for sender, receiver in edges.T.tolist()} == expected
-    assert edges.shape[1] == len(expected) and torch.equal(edges[1], edges[1].sort().values)
+    assert edges.shape[1] == len(expected)
+    assert torch.equal(edges[1], edges[1].sort().values)
 
 
 #: Nodes and edges of each graph: ragged, with graphs without edges or nodes; equal; none at all.

@@ -195,7 +195,8 @@ def assert_equal_arrays(found: Mapping[str, NDArray[Any]], expected: Mapping[str
     """All inputs have the same names, types and shapes, and equal values."""
     assert found.keys() == expected.keys()
     for name, values in expected.items():
-        assert found[name].dtype == values.dtype and found[name].shape == values.shape, name
+        assert found[name].dtype == values.dtype, name
+        assert found[name].shape == values.shape, name
         if values.dtype == np.float32:
             np.testing.assert_allclose(found[name], values, rtol=RTOL, atol=ATOL, err_msg=name)
         else:

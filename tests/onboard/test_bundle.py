@@ -37,7 +37,8 @@ def test_a_bundle_among_predictors_has_the_threads_of_torch(threads: int, bundle
 
 def test_zip_file_equals_folder(bundle: Path, tmp_path: Path) -> None:
     file = Path(shutil.make_archive(str(tmp_path / "bundle"), "zip", bundle))
-    assert is_bundle(file) and is_bundle(bundle)
+    assert is_bundle(file)
+    assert is_bundle(bundle)
     assert Bundle(file).info == Bundle(bundle).info
     assert Bundle(file).read("encoder.onnx") == Bundle(bundle).read("encoder.onnx")
     assert isinstance(load_predictor(file), BundlePredictor)

@@ -18,7 +18,8 @@ def test_onboard_example_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     forecast = run_example(page, "OnboardForecaster", bundle, scenes[0])["forecast"]
-    assert len(forecast.track_id) == 2 and not forecast.not_predicted
+    assert len(forecast.track_id) == 2
+    assert not forecast.not_predicted
 
 
 def test_encoder_example_runs(
@@ -26,7 +27,8 @@ def test_encoder_example_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tokens = run_example("docs/how-to/onboard.md", "OnboardEncoder", encoder_bundle, scenes[0])["tokens"]
-    assert tokens.track_id.tolist() == ["AV"] and not tokens.not_encoded
+    assert tokens.track_id.tolist() == ["AV"]
+    assert not tokens.not_encoded
 
 
 def run_example(page: str, word: str, bundle: Path, scenario: Scenario) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def test_a_drive_becomes_predicted_objects(
     options = given(folder, drive, bundle)
     assert run("replay", *options, "--out", out, "--min-probability", 0.2) == 0
     printed = capsys.readouterr().out
-    assert "latency p50, p95, p99" in printed and str(out) in printed
+    assert "latency p50, p95, p99" in printed
+    assert str(out) in printed
     found = dict(read_back(out, OBJECTS))
     assert list(found) == scenario.timestamps_ns[:STEPS].tolist() == [t for t, _ in read_back(out, SCENE)]
     assert len(list(read_back(out, ROAD))) == 1

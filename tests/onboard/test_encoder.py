@@ -35,7 +35,9 @@ def test_tokens_and_poses_are_the_models(
     with torch.no_grad():
         expected = predictor.model.encoder.encode(batch)
     found = encoder.encode(ScenarioBatch.of([scenario]))
-    assert found.scenario_id == scenario.scenario_id and found.agent_valid.all() and found.lane_valid.all()
+    assert found.scenario_id == scenario.scenario_id
+    assert found.agent_valid.all()
+    assert found.lane_valid.all()
     assert found.track_id.tolist() == batch["agent"].track_id.tolist()
     assert found.lane_row.tolist() == batch["lane"].row.tolist()
     np.testing.assert_allclose(found.agent, expected.agent.numpy(), atol=1e-3)
@@ -76,7 +78,10 @@ def test_fixed_sizes_give_padding_and_masks(
         one = ScenarioBatch.of([scene])
         found, expected = fixed.encode(one), encoder.encode(one)
         A, L = len(expected.agent), len(expected.lane)
-        assert A < 40 and L < 200 and found.agent.shape == (40, 16) and found.lane.shape == (200, 16)
+        assert A < 40
+        assert L < 200
+        assert found.agent.shape == (40, 16)
+        assert found.lane.shape == (200, 16)
         assert found.agent_valid.tolist() == [True] * A + [False] * (40 - A)
         assert found.lane_valid.tolist() == [True] * L + [False] * (200 - L)
         np.testing.assert_allclose(found.agent[:A], expected.agent, atol=1e-4)
@@ -84,7 +89,8 @@ def test_fixed_sizes_give_padding_and_masks(
         np.testing.assert_array_equal(found.agent_position[:A], expected.agent_position)
         for name in ("agent", "agent_position", "agent_heading"):
             assert not getattr(found, name)[A:].any()
-        assert not found.lane[L:].any() and (found.lane_row[L:] == -1).all()
+        assert not found.lane[L:].any()
+        assert (found.lane_row[L:] == -1).all()
 
 
 def test_every_update_has_the_tokens_of_that_moment(
@@ -102,7 +108,8 @@ def test_every_update_has_the_tokens_of_that_moment(
             expected = predictor.model.encoder.encode(batch)
         rows = [found.track_id.tolist().index(name) for name in batch["agent"].track_id]
         np.testing.assert_allclose(found.agent[rows], expected.agent.numpy(), atol=2e-3)
-        assert found.lane_row.tolist() == batch["lane"].row.tolist() and found.stage_ms["encoder"] > 0
+        assert found.lane_row.tolist() == batch["lane"].row.tolist()
+        assert found.stage_ms["encoder"] > 0
 
 
 def test_bad_input_gives_a_reason(encoder: OnboardEncoder, scenes: list[Scenario]) -> None:
@@ -110,7 +117,8 @@ def test_bad_input_gives_a_reason(encoder: OnboardEncoder, scenes: list[Scenario
     found = stream.update(0.0, Detections([], []))
     assert (found.agent.shape, found.lane.shape, found.not_encoded) == ((0, 16), (0, 16), {})
     found = stream.update(0.1, Detections(["a", "b"], [[0.0, 0.0], [np.nan, 0.0]]))
-    assert found.track_id.tolist() == ["a"] and "not finite" in found.not_encoded["b"]
+    assert found.track_id.tolist() == ["a"]
+    assert "not finite" in found.not_encoded["b"]
 
 
 def test_forecasts_need_a_decoder(encoder_bundle: Path) -> None:

@@ -29,9 +29,13 @@ def test_those_beyond_the_budget_follow_the_rule(shared_forecaster: OnboardForec
     limit = shared_forecaster.bundle.features.max_agents
     alone = drive(StreamingForecaster(shared_forecaster, MAP, CROWD[0]), CROWD)
     found = drive(StreamingForecaster(shared_forecaster, MAP, CROWD[0], fallback=rule), CROWD)  # type: ignore[arg-type]
-    assert len(alone.track_id) == limit and not alone.fallback, "the default stays"
-    assert set(found.track_id.tolist()) == set(CROWD) and not found.not_predicted and not found.warnings
-    assert found.fallback == alone.not_predicted and "limit" in next(iter(found.fallback.values()))
+    assert len(alone.track_id) == limit, "the default stays"
+    assert not alone.fallback, "the default stays"
+    assert set(found.track_id.tolist()) == set(CROWD)
+    assert not found.not_predicted
+    assert not found.warnings
+    assert found.fallback == alone.not_predicted
+    assert "limit" in next(iter(found.fallback.values()))
     np.testing.assert_array_equal(found.trajectory[:limit], alone.trajectory)
     np.testing.assert_array_equal(found.probability[:limit], alone.probability)
     assert found.validate() is found
@@ -57,9 +61,11 @@ def test_the_rule_answers_if_the_model_fails(
     assert found.fallback == dict.fromkeys("ab", "the forecast failed"), "also who was seen a moment ago"
     assert found.warnings == ("forecast failed: out of memory",)
     targets = stream.update(0.6, Detections(["a", "b"], [(6.0, 0.0), (8.0, 0.0)]), targets=["b", "c"])
-    assert targets.track_id.tolist() == ["b"] and list(targets.not_predicted) == ["c"]
+    assert targets.track_id.tolist() == ["b"]
+    assert list(targets.not_predicted) == ["c"]
     late = stream.update(3.0, Detections(["a"], [(30.0, 0.0)]))
-    assert list(late.fallback) == ["a"] and "not seen" in late.not_predicted["b"]
+    assert list(late.fallback) == ["a"]
+    assert "not seen" in late.not_predicted["b"]
 
 
 def test_a_rule_that_fails_is_a_warning(shared_forecaster: OnboardForecaster) -> None:
@@ -67,7 +73,9 @@ def test_a_rule_that_fails_is_a_warning(shared_forecaster: OnboardForecaster) ->
         raise ValueError("no idea")
 
     found = drive(StreamingForecaster(shared_forecaster, MAP, CROWD[0], fallback=broken), CROWD)
-    assert found.warnings == ("fallback failed: no idea",) and found.not_predicted and not found.fallback
+    assert found.warnings == ("fallback failed: no idea",)
+    assert found.not_predicted
+    assert not found.fallback
 
 
 def test_confidences_are_softened(shared_forecaster: OnboardForecaster) -> None:

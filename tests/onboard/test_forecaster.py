@@ -55,7 +55,8 @@ def test_bundle_is_a_predictor(bundle: Path, predictor: CheckpointPredictor, sce
     onboard = load_predictor(bundle)
     for found, expected in zip(onboard(scenes[:2]), predictor(scenes[:2]), strict=True):
         assert_same(found, expected)
-    assert onboard.name == f"{predictor.name}, onboard fp32" and onboard.training == predictor.training
+    assert onboard.name == f"{predictor.name}, onboard fp32"
+    assert onboard.training == predictor.training
     with pytest.raises(DataError, match="joint"):
         load_predictor(bundle, joint=True)
 

@@ -60,7 +60,9 @@ def test_history_is_dropped_after_a_jump(steps: int, limit_m: float) -> None:
     table.advance(steps)
     assert add(table, {"near": (1 + limit_m - 0.1, 0), "far": (1 + limit_m + 0.1, 0)}) == ["far"]
     valid = table.tracks().valid
-    assert valid[:, -1].all() and valid[0, :-1].any() and not valid[1, :-1].any()
+    assert valid[:, -1].all()
+    assert valid[0, :-1].any()
+    assert not valid[1, :-1].any()
 
 
 def test_missing_motion_is_that_of_a_scenario_without_it() -> None:
@@ -97,7 +99,8 @@ def test_tracks_beyond_the_limit_are_forgotten_from_the_oldest() -> None:
         add(table, {name: (0, 0)})
         table.advance(1)
     add(table, {"d": (0, 0), "e": (0, 0)})
-    assert table.track_id.tolist() == ["b", "d", "e"] and table.steps_since_seen().tolist() == [1, 0, 0]
+    assert table.track_id.tolist() == ["b", "d", "e"]
+    assert table.steps_since_seen().tolist() == [1, 0, 0]
 
 
 def measured(intervals_s: Sequence[float] | np.ndarray) -> float:

@@ -47,7 +47,8 @@ def test_every_step_is_streamed_once(updates: list[Update], native: Scenario) ->
     for one in updates:
         detected = set(native.tracks.track_id[native.tracks.valid[:, one.step]].tolist())
         assert detected <= set(one.forecast.track_id.tolist()) | set(one.forecast.not_predicted)
-        assert one.forecast.validate() is one.forecast and not one.forecast.warnings
+        assert one.forecast.validate() is one.forecast
+        assert not one.forecast.warnings
         assert 0 < sum(one.forecast.stage_ms.values()) < one.latency_ms
     assert 10 < updates[0].encoded > sum(one.encoded for one in updates[1:])
 
@@ -82,15 +83,19 @@ def test_statistics() -> None:
     result.add(made(100.0, {"lanes": 40.0, "encoder": 20.0, "decoder": 30.0}, warnings=("odd",)))
     for latency in range(1, 101):
         result.add(made(float(latency), {}))
-    assert result.cold_ms == 100.0 and result.encoded == 303 and result.missed == [1] * 101
+    assert result.cold_ms == 100.0
+    assert result.encoded == 303
+    assert result.missed == [1] * 101
     assert result.percentiles_ms() == pytest.approx({"p50": 50.5, "p95": 95.05, "p99": 99.01})
     whole, shares = 100 + sum(range(1, 101)), result.shares()
     assert sum(shares.values()) == pytest.approx(1.0)
-    assert shares["encoder"] == pytest.approx(20 / whole) and shares["decoder"] == pytest.approx(30 / whole)
+    assert shares["encoder"] == pytest.approx(20 / whole)
+    assert shares["decoder"] == pytest.approx(30 / whole)
     assert shares["pre-processing"] == pytest.approx((40 + 10 + sum(range(1, 101))) / whole)
     assert result.warnings.total() == 1
     rows = summary(result)
-    assert rows["latency p50, p95, p99"] == "50.5, 95.0, 99.0 ms" and "share of decoder" in rows
+    assert rows["latency p50, p95, p99"] == "50.5, 95.0, 99.0 ms"
+    assert "share of decoder" in rows
     assert rows["first update (map, surrounding lanes)"] == "100.0 ms"
     assert rows["agents predicted per update"] == "2 to 2"
 
@@ -98,7 +103,8 @@ def test_statistics() -> None:
 def test_command_reports_the_latency(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("replay", "--bundle", bundle, "--scenario", NATIVE, "--threads", 1) == 0
     printed = capsys.readouterr()
-    assert "latency p50, p95, p99" in printed.out and f"{NATIVE}: 100%" in printed.err
+    assert "latency p50, p95, p99" in printed.out
+    assert f"{NATIVE}: 100%" in printed.err
 
 
 def test_film_draws_the_forecast_of_each_step(
@@ -111,8 +117,10 @@ def test_film_draws_the_forecast_of_each_step(
     frames = [ReplayFrame.of(one, native) for one in updates]
     film = ReplayFilm(native, frames)
     frozen = ReplayFilm(native, [with_futures(one, updates[49]) for one in frames])
-    assert [frame.step for frame in film.frames[:110]] == list(range(110)) and len(film) == 125
-    assert (film[60] != frozen[60]).any() and (film[49] == frozen[49]).all()
+    assert [frame.step for frame in film.frames[:110]] == list(range(110))
+    assert len(film) == 125
+    assert (film[60] != frozen[60]).any()
+    assert (film[49] == frozen[49]).all()
     save_replay(native, frames[48:51], tmp_path / "deep" / "replay.gif")
     with Image.open(tmp_path / "deep" / "replay.gif") as pictures:
         assert pictures.n_frames == 3
@@ -139,13 +147,17 @@ def test_invalid_options_give_one_line(
     monkeypatch.chdir(tmp_path)  # the checkout may be read-only
     assert run("replay", *(str(bundle) if option == "BUNDLE" else option for option in options)) == 2
     text = capsys.readouterr().err
-    assert message in text and "Traceback" not in text and len(text.splitlines()) == 1
+    assert message in text
+    assert "Traceback" not in text
+    assert len(text.splitlines()) == 1
 
 
 def test_info_describes_a_bundle(bundle: Path) -> None:
     title, rows = describe(str(bundle))
-    assert title == f"Onboard bundle {bundle}" and rows["precision"] == "fp32"
-    assert rows["steps"] == "50 + 60 of 0.1 s" and rows["agents and lanes"] == "any number"
+    assert title == f"Onboard bundle {bundle}"
+    assert rows["precision"] == "fp32"
+    assert rows["steps"] == "50 + 60 of 0.1 s"
+    assert rows["agents and lanes"] == "any number"
 
 
 def test_bundle_and_forecasters_say_what_they_are(bundle: Path) -> None:
@@ -155,4 +167,5 @@ def test_bundle_and_forecasters_say_what_they_are(bundle: Path) -> None:
     stream = StreamingForecaster(forecaster)
     assert repr(stream).startswith(f"StreamingForecaster({forecaster!r}, LaneMap(0 lane segments")
     forecast = stream.update(0.0, Detections(["a"], [[0.0, 0.0]]))
-    assert repr(forecast).startswith("OnboardForecast(") and "modes of 60 steps" in repr(forecast)
+    assert repr(forecast).startswith("OnboardForecast(")
+    assert "modes of 60 steps" in repr(forecast)

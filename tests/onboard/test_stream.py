@@ -36,7 +36,8 @@ def test_every_step_is_the_models_forecast_of_that_moment(
             continue
         [expected] = predictor([moment(scenario, step)])
         rows = expected.rows(found.track_id)
-        assert len(rows) == len(expected.track_id) and (rows >= 0).all()
+        assert len(rows) == len(expected.track_id)
+        assert (rows >= 0).all()
         np.testing.assert_allclose(found.trajectory, expected.trajectory[rows], rtol=0, atol=1e-2)
         np.testing.assert_allclose(found.probability, expected.probability[rows], rtol=0, atol=1e-3)
     lanes = len(scenario.map) + len(scenario.map.crossing_id)
@@ -53,7 +54,8 @@ def test_streamed_recordings_equal_the_forecast_of_the_whole_scene(
         for step in range(scenario.num_observed):
             found = stream.update(scenario.timestamps_ns[step] / 1e9, detections(scenario, step), targets=[])
         scene = stream._scene()
-        assert not found.warnings and scene is not None
+        assert not found.warnings
+        assert scene is not None
         assert scene.step_s[0] == pytest.approx(scenario.step_s, abs=1e-8)
         offline = forecaster.localise(ScenarioBatch.of([scenario]))
         streamed = forecaster.localise(scene)
@@ -67,12 +69,14 @@ def test_memory_is_bounded_and_too_many_detections_are_refused(stream: Streaming
     for step in range(6, 12):
         names = ["a", *(f"{step} {i}" for i in range(MAX_TRACKS // 2))]
         found = stream.update(step * STEP, Detections(names, [(step, 0.0)] * len(names)))
-        assert not found.warnings and "a" in found.track_id
+        assert not found.warnings
+        assert "a" in found.track_id
     assert len(stream.history) == MAX_TRACKS
     assert {name.split()[0] for name in stream.history.track_id.tolist()} == {"a", "10", "11"}
     names = [f"n {i}" for i in range(10**5)]
     found = stream.update(1.2, Detections(names, np.zeros((10**5, 2))))
-    assert f"has 100,000 entries, more than {MAX_TRACKS:,}" in warnings(found) and "a" in found.track_id
+    assert f"has 100,000 entries, more than {MAX_TRACKS:,}" in warnings(found)
+    assert "a" in found.track_id
     assert {found.not_predicted[name] for name in names} == {"its update was omitted"}
 
 
@@ -87,7 +91,8 @@ def test_latest_update_of_a_step_counts(stream: StreamingForecaster) -> None:
 def test_targets(stream: StreamingForecaster) -> None:
     every = drive(stream, b=(5.0, 5.0))
     found = stream.update(0.5, Detections(["a"], [(5.0, 0.0)]), targets=["b", "stranger"])
-    assert found.track_id.tolist() == ["b"] and set(found.not_predicted) == {"stranger"}
+    assert found.track_id.tolist() == ["b"]
+    assert set(found.not_predicted) == {"stranger"}
     row = every.rows(np.array(["b"]))[0]
     np.testing.assert_allclose(found.trajectory[0], every.trajectory[row], atol=1e-4)
 
@@ -96,7 +101,9 @@ def test_targets(stream: StreamingForecaster) -> None:
 def test_long_gap_resets_the_histories(stream: StreamingForecaster, time_s: float) -> None:
     drive(stream, steps=3)
     found = stream.update(time_s, Detections(["b"], [(1.0, 1.0)]))
-    assert found.track_id.tolist() == ["b"] and "were reset" in warnings(found) and len(stream.history) == 1
+    assert found.track_id.tolist() == ["b"]
+    assert "were reset" in warnings(found)
+    assert len(stream.history) == 1
 
 
 def test_tracks_are_predicted_for_a_second_after_their_last_detection(stream: StreamingForecaster) -> None:
@@ -116,7 +123,8 @@ def test_tracks_are_predicted_for_a_second_after_their_last_detection(stream: St
 def test_jump_drops_the_history(stream: StreamingForecaster) -> None:
     drive(stream, b=(4.0, 4.0))
     found = stream.update(0.6, Detections(["a", "b"], [(900.0, 0.0), (4.0, 4.0)]))
-    assert "track a jumped" in warnings(found) and set(found.validate().track_id) == {"a", "b"}
+    assert "track a jumped" in warnings(found)
+    assert set(found.validate().track_id) == {"a", "b"}
     tracks = stream.history.tracks()
     assert tracks.valid.sum(axis=1)[tracks.track_id == "a"] == 1
     row = found.rows(np.array(["a"]))[0]
@@ -136,15 +144,18 @@ def test_map_can_change_and_invalid_maps_are_rejected(
         assert found.track_id.tolist() == ["a"]
         return found
 
-    assert not update().warnings and forecaster.lanes.encoded == 0
+    assert not update().warnings
+    assert forecaster.lanes.encoded == 0
     stream.set_map(good)
     assert not update().warnings
     known = forecaster.lanes.encoded
     for bad in invalid_maps(good).values():
         stream.set_map(bad)
-        assert "map rejected" in warnings(update()) and stream.map is good
+        assert "map rejected" in warnings(update())
+        assert stream.map is good
     stream.set_map(bent(good, 0))
-    assert not update().warnings and 0 < known <= forecaster.lanes.encoded <= known + 2
+    assert not update().warnings
+    assert 0 < known <= forecaster.lanes.encoded <= known + 2
     stream.set_map(LaneMap())
     assert not update().warnings
 
@@ -160,7 +171,8 @@ def test_failed_forecast_is_reported_and_keeps_the_histories(
         broken.setattr(stream.runtime, "run", fail)
         found = stream.update(0.5, Detections(["a", "b"], [(5.0, 0.0), (4.0, 4.0)])).validate()
         target = stream.update(0.5, Detections([], []), targets=["b"])
-    assert not len(found.track_id) and "no memory left" in warnings(found)
+    assert not len(found.track_id)
+    assert "no memory left" in warnings(found)
     assert found.not_predicted == dict.fromkeys("ab", "the forecast failed")
     assert target.not_predicted == {"b": "the forecast failed"}
     again = stream.update(0.5, Detections([], []))
@@ -231,7 +243,8 @@ def test_memory_does_not_grow_on_a_long_drive(bundle: Path, sample_scenarios: li
     early_mb = 0.0
     for count, (seconds, seen) in enumerate(itertools.islice(drive_on_repeat(scenario), 10_000), 1):
         found = stream.update(seconds, seen, targets=seen.track_id[:1])
-        assert len(found.track_id) == min(1, len(seen.track_id)) and not found.warnings
+        assert len(found.track_id) == min(1, len(seen.track_id))
+        assert not found.warnings
         if count == 1000:
             early_mb = resident_mb() or 0.0
     assert (resident_mb() or 0.0) - early_mb < 8.0

@@ -39,8 +39,10 @@ def test_every_window_is_predicted_on_its_own_grid(
     [found] = predictor([scenario])
     reach = round(predictor.horizon * predictor.step_s / step_s)
     steps = min(future or round(6 / step_s), reach)
-    assert found.trajectory.shape == (2, 6, steps, 2) and np.isfinite(found.trajectory).all()
-    assert found.probability.sum(1) == pytest.approx([1, 1]) and found.track_id.tolist() == ["0", "1"]
+    assert found.trajectory.shape == (2, 6, steps, 2)
+    assert np.isfinite(found.trajectory).all()
+    assert found.probability.sum(1) == pytest.approx([1, 1])
+    assert found.track_id.tolist() == ["0", "1"]
     start = np.abs(found.trajectory[:, :, 0] - scenario.tracks.position[:, None, observed - 1]).max()
     assert start < 20 * step_s, "the first step is one of the scenario's own"
 

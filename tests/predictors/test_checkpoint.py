@@ -36,14 +36,16 @@ def test_mirrored_model_equals_the_model_on_mirrored_scenes(
         np.testing.assert_allclose(turned, 1, atol=5e-2)
         np.testing.assert_allclose(one.probability, other.probability, atol=1e-4)
     assert np.abs(found[0].trajectory - plain[0].trajectory).max() > 0.1, "mirroring must matter"
-    assert model.mirrored().name != model.name and not model.mirror
+    assert model.mirrored().name != model.name
+    assert not model.mirror
 
 
 def test_joint_forecasts_are_worlds(
     checkpoint: Path, sample_scenarios: list[Scenario], tmp_path: Path
 ) -> None:
     [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
-    assert found.has_worlds and len(found.track_id) > 1
+    assert found.has_worlds
+    assert len(found.track_id) > 1
     with pytest.raises(DataError, match="no joint modes: take argoverse-nano, or train"):
         load_predictor(saved(tmp_path, joint=False), joint=True)
     with pytest.raises(DataError, match="cannot be merged"):

@@ -27,7 +27,8 @@ def recording(sample_scenarios: list[Scenario]) -> Scenario:
 
 def test_recorded_steps_stay_and_continued_ones_can_be_removed(recording: Scenario) -> None:
     longer = Continuation(TEACHER, 2.5)(recording)
-    assert longer.num_steps == 75 and longer.continued == 25
+    assert longer.num_steps == 75
+    assert longer.continued == 25
     assert equal(longer.without_continuation(), recording)
     spacing = np.diff(longer.timestamps_ns[49:]) / 1e9
     np.testing.assert_allclose(spacing, recording.step_s, rtol=1e-6)

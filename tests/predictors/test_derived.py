@@ -26,7 +26,8 @@ def scenario(sample_scenarios: list[Scenario]) -> Scenario:
 def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> None:
     steady = load_predictor("constant_velocity")
     one = {predictor.name.split(", ")[1]: predictor for predictor in perturbed(steady, "all")}
-    assert one.keys() == PERTURBATIONS.keys() and perturbed(steady, None) == []
+    assert one.keys() == PERTURBATIONS.keys()
+    assert perturbed(steady, None) == []
     plain = steady([scenario])[0]
     blind = one["no-map"]([scenario])[0]
     noisy = one["noise"]([scenario])[0]
@@ -34,7 +35,8 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
     assert not np.array_equal(plain.trajectory, noisy.trajectory)
     [short] = perturbed(steady, None, [0.5])
     [late] = short([scenario])
-    assert short.name == "constant_velocity, history of 0.5 s" and len(late.track_id) <= len(plain.track_id)
+    assert short.name == "constant_velocity, history of 0.5 s"
+    assert len(late.track_id) <= len(plain.track_id)
     for seconds in (0.0, 5.2):
         with pytest.raises(DataError, match=r"must be more than 0 and at most the 5 s of the scenarios"):
             perturbed(steady, None, [seconds])[0]([scenario])
@@ -63,16 +65,19 @@ def test_an_update_is_the_forecast_of_the_recording_until_then(scenario: Scenari
     for steps, update in [*found.earlier.items(), (0, found)]:
         [expected] = load_predictor("lane_following")([ended(scenario, steps)])
         rows = update.rows(expected.track_id)
-        assert len(rows) == len(update.track_id) and (rows >= 0).all()
+        assert len(rows) == len(update.track_id)
+        assert (rows >= 0).all()
         np.testing.assert_allclose(update.trajectory[rows], expected.trajectory, rtol=0, atol=1e-6)
-        assert isinstance(update, Forecast) and update.validate()
+        assert isinstance(update, Forecast)
+        assert update.validate()
 
 
 def test_no_update_before_the_focal_track_is_seen(scenario: Scenario) -> None:
     valid = scenario.tracks.valid.copy()
     valid[scenario.focal, :40] = False
     late = replace(scenario, tracks=replace(scenario.tracks, valid=valid))
-    assert not streamed(late).earlier and [*streamed(late, every_s=0.4).earlier] == [8, 4]
+    assert not streamed(late).earlier
+    assert [*streamed(late, every_s=0.4).earlier] == [8, 4]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def test_one_mode_is_the_mean_future(sample_scenarios: list[Scenario]) -> None:
     [one] = predictor([scenario])
     mean = np.einsum("akft,ak->aft", alone.trajectory, alone.probability)
     np.testing.assert_allclose(one.trajectory[:, 0], mean, atol=1e-9)
-    assert (one.probability == pytest.approx(1)) and predictor.how == "modes merged to 1"
+    assert one.probability == pytest.approx(1)
+    assert predictor.how == "modes merged to 1"
     for name, joint, modes in (("lane_following", False, 0), ("constant_velocity", True, 1)):
         with pytest.raises(DataError):
             load_ensemble([name], joint, modes=modes)

@@ -46,7 +46,8 @@ def test_processes_forecast_what_one_process_does_in_order(name: str, store_path
     one = list(forecast_store(predictor, store, batch_size=3, workers=1))
     two = list(forecast_store(predictor, store, batch_size=3, workers=2))
     ids = [scenario.scenario_id for scenarios, _ in two for scenario in scenarios]
-    assert ids == list(store.scenario_ids) and len(two) == 4
+    assert ids == list(store.scenario_ids)
+    assert len(two) == 4
     for (_, alone), (_, together) in zip(one, two, strict=True):
         for a, b in zip(alone, together, strict=True):
             assert a.scenario_id == b.scenario_id

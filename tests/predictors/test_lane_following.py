@@ -55,7 +55,8 @@ def test_six_accelerations_on_a_straight_lane() -> None:
     np.testing.assert_allclose(end, [12.5, 33.0, 46.5, 60.0, 73.5, 87.0], rtol=1e-9)
     time = np.arange(1, 61) * 0.1
     np.testing.assert_allclose(forecast.trajectory[0, 0, :, 0], 10 * time, rtol=1e-9)
-    assert (np.diff(forecast.probability) <= 0).all() and forecast.probability[0, 0] > 0.3
+    assert (np.diff(forecast.probability) <= 0).all()
+    assert forecast.probability[0, 0] > 0.3
     standing = forecast.trajectory[0, forecast.trajectory[0, :, -1, 0].argmin()]
     expected = np.where(time < 2.5, 10 * time - 2 * time**2, 12.5)
     np.testing.assert_allclose(standing[:, 0], expected, rtol=1e-9)
@@ -66,7 +67,8 @@ def test_offset_to_the_centreline_fades_out() -> None:
     path = futures(car_at((0.0, 1.0), 10.0, [straight_lane()])).trajectory[0, 0]
     offset = np.interp([0.1, 25.0, 50.0], path[:, 0], path[:, 1], left=np.nan)
     np.testing.assert_allclose(offset[1:], [0.5, 0.0], atol=0.01)
-    assert (np.diff(path[:, 1]) <= 1e-9).all() and path[0, 1] > 0.99
+    assert (np.diff(path[:, 1]) <= 1e-9).all()
+    assert path[0, 1] > 0.99
 
 
 @pytest.mark.parametrize("side", [1, -1])
@@ -203,7 +205,8 @@ def test_standing_agents_most_probably_stay(speed: float) -> None:
 def test_adjacent_lanes_are_modes() -> None:
     lanes = [straight_lane(), straight_lane() + np.array([0.0, 3.5])]
     end = ends(car_at((0.0, 1.7), 10.0, lanes))
-    assert (np.abs(end[:, 1]) < 1e-6).any() and (np.abs(end[:, 1] - 3.5) < 1e-6).any()
+    assert (np.abs(end[:, 1]) < 1e-6).any()
+    assert (np.abs(end[:, 1] - 3.5) < 1e-6).any()
 
 
 @pytest.mark.parametrize("case", ["far", "oncoming", "pedestrian", "coincident"])
@@ -218,7 +221,8 @@ def test_agents_without_a_lane_do_not_use_the_map(case: str) -> None:
     path = constant_velocity(car_at((0.0, 0.0), 6.0, []), num_future=60).trajectory
     np.testing.assert_allclose(found.trajectory[:, :1], path, atol=1e-9)
     end = found.trajectory[0, :, -1]
-    assert end[:, 1].min() < -1 and end[:, 1].max() > 1, "it may turn either way"
+    assert end[:, 1].min() < -1, "it may turn either way"
+    assert end[:, 1].max() > 1, "it may turn either way"
     assert np.ptp(norm(end)) > 5, "and change its speed"
 
 

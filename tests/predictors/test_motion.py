@@ -86,7 +86,8 @@ def test_tracks_observed_once_go_straight_and_unobserved_ones_are_omitted(
     velocity = np.broadcast_to([3.0, 4.0], (2, 20, 2))
     scenario = Scenario.from_arrays(path, num_observed=num_observed, velocity=velocity, track_id=["a", "b"])
     forecast = baseline(scenario, num_future=10)
-    assert forecast.track_id.tolist() == ["a"] and forecast.trajectory.shape[2:] == (10, 2)
+    assert forecast.track_id.tolist() == ["a"]
+    assert forecast.trajectory.shape[2:] == (10, 2)
     np.testing.assert_allclose(forecast.trajectory[0, 0, -1], [8.0, 10.0], atol=1e-9)
 
 
@@ -147,7 +148,8 @@ def test_turn_rate_is_limited_and_standing_tracks_stay() -> None:
     still, noise = np.full((1, 110, 2), 300.0), np.full((1, 110, 2), 0.2)
     forecast = constant_turn_rate(Scenario.from_arrays(still, num_observed=50, heading=spin, velocity=noise))
     np.testing.assert_array_equal(forecast.trajectory[0, 0], still[0, 50:])
-    assert (forecast.heading == spin[0, 49]).all() and (forecast.speed == 0).all()
+    assert (forecast.heading == spin[0, 49]).all()
+    assert (forecast.speed == 0).all()
 
 
 @pytest.mark.parametrize(

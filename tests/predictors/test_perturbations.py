@@ -36,7 +36,8 @@ def test_perturbation_is_valid_reproducible_and_keeps_the_future(scenario: Scena
         a = getattr(one.tracks, field)
         b = getattr(other.tracks, field)
         before = getattr(scenario.tracks, field)
-        assert np.array_equal(a, b) and np.array_equal(a[:, 50:], before[rows, 50:])
+        assert np.array_equal(a, b)
+        assert np.array_equal(a[:, 50:], before[rows, 50:])
     assert set(scenario.tracks.track_id[scenario.tracks.valid[:, 50:].any(1)]) <= set(one.tracks.track_id)
 
 
@@ -46,7 +47,8 @@ def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> N
     assert len(found["no-map"].map) == 0 < len(scenario.map)
     short, late = short_history(scenario, 1.0).tracks, before.valid[:, 40:].any(1)
     assert short.track_id.tolist() == before.track_id[late].tolist()
-    assert not short.valid[:, :40].any() and np.array_equal(short.valid[:, 40:], before.valid[late, 40:])
+    assert not short.valid[:, :40].any()
+    assert np.array_equal(short.valid[:, 40:], before.valid[late, 40:])
     hidden = np.isin(np.arange(110), (45, 46, 47, 48))
     lost = found["gap"].tracks
     assert lost.track_id.tolist() == before.track_id[before.valid[:, ~hidden].any(1)].tolist()
@@ -57,10 +59,12 @@ def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> N
     left = fewer.track_id[fewer.valid[:, :50].any(1)]
     gone = before.valid[:, :50].any(1) & ~np.isin(before.track_id, left)
     others = before.category < TrackCategory.SCORED
-    assert not gone[~others].any() and 0.25 < gone[others].mean() < 0.75
+    assert not gone[~others].any()
+    assert 0.25 < gone[others].mean() < 0.75
     position = found["noise"].tracks.position
     off = (position - before.position)[:, :50][before.valid[:, :50]]
-    assert off.std() == pytest.approx(0.2, rel=0.05) and abs(off.mean()) < 0.02
+    assert off.std() == pytest.approx(0.2, rel=0.05)
+    assert abs(off.mean()) < 0.02
     assert (position[:, :50][~before.valid[:, :50]] == 0).all()
 
 
@@ -77,7 +81,8 @@ def test_removed_tracks_are_gone_and_nothing_else_changes(scenario: Scenario) ->
     [nearest] = road_users(scenario, ["nearest"])
     rest = without(scenario, [nearest]).validate()
     kept = [name for name in tracks.track_id if name != nearest]
-    assert rest.tracks.track_id.tolist() == kept and rest.map is scenario.map
+    assert rest.tracks.track_id.tolist() == kept
+    assert rest.map is scenario.map
     rows = [tracks.index(name) for name in kept]
     for name in ("position", "heading", "velocity", "valid", "object_type", "category"):
         assert np.array_equal(getattr(rest.tracks, name), getattr(tracks, name)[rows]), name

@@ -53,14 +53,18 @@ def test_file_scores_as_its_predictor(
     written = predict(load_predictor(source, joint), store, out, agents, batch_size=2, progress=False)
     assert written == (len(store), sum(len(tracks_to_predict(scenario, agents)) for scenario in store))
     file = load_predictor(out)
-    assert isinstance(file, FilePredictor) and file.name == "p.parquet" and file.training == {}
+    assert isinstance(file, FilePredictor)
+    assert file.name == "p.parquet"
+    assert file.training == {}
     found = evaluate(file, store, batch_size=3, progress=False)
     expected = evaluate(Selected(source, agents, joint), store, batch_size=2, progress=False)
-    assert found.missing == expected.missing and found.metrics.keys() == expected.metrics.keys()
+    assert found.missing == expected.missing
+    assert found.metrics.keys() == expected.metrics.keys()
     for group, values in expected.metrics.items():
         assert found.metrics[group] == pytest.approx(values, abs=1e-6)
     assert found.worlds["scored"] == pytest.approx(expected.worlds["scored"], abs=1e-6)
-    assert file.problems == {} and not file.file.note
+    assert file.problems == {}
+    assert not file.file.note
     if not joint:
         with pytest.raises(DataError, match="no joint futures: it contains one track"):
             load_predictor(out, joint=True)
@@ -74,7 +78,8 @@ def test_file_scores_as_its_predictor(
 def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Path) -> None:
     store = ScenarioStore(store_path, "test")
     written = predict(load_predictor("lane_following"), store, tmp_path / "p.parquet", progress=False)
-    assert not any(one.has_future for one in store) and written == (len(store), len(store))
+    assert not any(one.has_future for one in store)
+    assert written == (len(store), len(store))
     submission = ChallengeSubmission.from_parquet(tmp_path / "p.parquet").predictions
     found = {scenario: list(tracks) for scenario, (_, tracks) in submission.items()}
     assert found == {one.scenario_id: [one.focal_id] for one in store}

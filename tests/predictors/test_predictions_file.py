@@ -61,8 +61,11 @@ def test_we_read_files_of_av2(tmp_path: Path) -> None:
     given = {f.scenario_id: (f.probability[0], p) for f, p in zip(forecasts, paths, strict=True)}
     ChallengeSubmission(given).to_parquet(tmp_path / "p.parquet")
     file = read_predictions(tmp_path / "p.parquet")
-    assert file.scenario_ids == list(given) and not file.problems and not file.note
-    assert file.joint == dict.fromkeys(given, True) and not file.single
+    assert file.scenario_ids == list(given)
+    assert not file.problems
+    assert not file.note
+    assert file.joint == dict.fromkeys(given, True)
+    assert not file.single
     for forecast in forecasts:
         assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
 
@@ -104,7 +107,9 @@ def test_any_forecasts_in_any_row_order(
         table = table.take(np.argsort(place.to_numpy(), kind="stable"))
     pq.write_table(table, path, row_group_size=data.draw(st.integers(1, 50), "rows"))
     file = read_predictions(path)
-    assert len(file.scenario_ids) == len(forecasts) and not file.problems and all(file.joint.values())
+    assert len(file.scenario_ids) == len(forecasts)
+    assert not file.problems
+    assert all(file.joint.values())
     for one in forecasts:
         assert_same(file.forecast(scene(one.scenario_id, len(one.track_id))), one)
         assert file.steps(one.scenario_id) == one.trajectory.shape[2]
@@ -139,8 +144,10 @@ def test_probabilities_per_track_are_marginal_predictions(tmp_path: Path) -> Non
     new = [("new", "0", 1.0, np.zeros(F), np.zeros(F))]
     pd.DataFrame(rows + new, columns=COLUMNS).to_parquet(tmp_path / "p.parquet")
     file = read_predictions(tmp_path / "p.parquet")
-    assert file.joint == {"old": False, "new": True} and not file.problems
-    assert "1 of 2 scenarios" in file.note and "marginal" in file.note
+    assert file.joint == {"old": False, "new": True}
+    assert not file.problems
+    assert "1 of 2 scenarios" in file.note
+    assert "marginal" in file.note
     assert_same(file.forecast(scene("old", 3)), old)
 
 
@@ -191,10 +198,12 @@ def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
     sound = [row.copy() for row in rows]
     change(rows)
     file = read_predictions(write_rows(tmp_path / "p.parquet", rows))
-    assert file.problems.keys() == {"s"} and file.scenario_ids == ["s", "t"]
+    assert file.problems.keys() == {"s"}
+    assert file.scenario_ids == ["s", "t"]
     assert all(problem.startswith("track 1: ") for problem in file.problems["s"])
     assert any(text in problem for problem in file.problems["s"]), file.problems
-    assert file.track_ids("s") == ["0", "2"] and file.track_ids("t") == ["1"]
+    assert file.track_ids("s") == ["0", "2"]
+    assert file.track_ids("t") == ["1"]
     assert file.joint == {"s": True, "t": True}
     found = file.forecast(scene("s", 3))
     modes = [np.stack((row[X], row[Y]), -1) for row in sound]
@@ -204,7 +213,8 @@ def test_fault_is_reported_by_scenario_and_track_and_removes_that_track_only(
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     """Damaged ones are those of ``tests/fuzz``."""
     path = tmp_path / "bad.parquet"
-    assert write_predictions(path, []) == (0, 0) and not read_predictions(path).scenario_ids
+    assert write_predictions(path, []) == (0, 0)
+    assert not read_predictions(path).scenario_ids
     for make in (path.unlink, path.mkdir, lambda: (path.rmdir(), path.write_text("scenario_id"))):
         make()
         with pytest.raises(DataError, match=r"bad\.parquet"):
@@ -245,7 +255,8 @@ def test_missing_and_unknown_tracks_are_reported(tmp_path: Path) -> None:
     assert file.forecast(scenario).track_id.tolist() == ["3"], "track 1 was never observed"
     write_predictions(tmp_path / "single.parquet", [random_forecast("s", 1), random_forecast("t", 1)])
     single = read_predictions(tmp_path / "single.parquet")
-    assert single.single and single.missing(scene("s", 3)) == []
+    assert single.single
+    assert single.missing(scene("s", 3)) == []
 
 
 def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path: Path) -> None:
@@ -256,7 +267,8 @@ def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path:
     predictor = FilePredictor(tmp_path / "p.parquet")
     found = evaluate(predictor, store, batch_size=2, progress=False)
     whole = evaluate(load_predictor("constant_velocity"), store, progress=False)
-    assert found.metrics["focal"]["count"] == 1 and found.scenarios == len(store)
+    assert found.metrics["focal"]["count"] == 1
+    assert found.scenarios == len(store)
     assert found.metrics["all"]["count"] + found.missing["all"] == whole.metrics["all"]["count"]
     expected = {one.scenario_id: ["the scenario is not in the file"] for one in others}
     expected |= {short.scenario_id: ["30 steps are predicted instead of 60"]}

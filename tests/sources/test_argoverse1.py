@@ -180,7 +180,8 @@ def test_window_roles_categories_and_motion(tmp_path: Path) -> None:
     np.testing.assert_allclose(tracks.velocity[focal, 1:], [[10, 0]] * 49, atol=1e-6)
     np.testing.assert_allclose(tracks.velocity[ego, 1:], [[0, 5]] * 49, atol=1e-6)
     np.testing.assert_allclose(tracks.heading[ego, 3:], np.pi / 2, atol=1e-6)
-    assert not tracks.heading[parked].any() and np.abs(tracks.velocity[parked, 9:]).max() < 0.1
+    assert not tracks.heading[parked].any()
+    assert np.abs(tracks.velocity[parked, 9:]).max() < 0.1
 
 
 def inputs(tracks: Tracks) -> Tracks:
@@ -217,7 +218,8 @@ def test_the_future_changes_no_input(tmp_path: Path) -> None:
     for change in ("positions", "timestamps", "focal only", "none"):
         write_csv(path, with_other_future(rows, change))
         after = read_scenario(path)
-        assert len(before.map) > 0 and before.step_s == after.step_s
+        assert len(before.map) > 0
+        assert before.step_s == after.step_s
         assert_same(before.map, after.map)
         assert_same(inputs(before.tracks), inputs(after.tracks))
         a = features_of(before)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,34 +12,15 @@ import pytest
 from pyarrow import feather
 
 from tests.conftest import run
+from tests.sources.sensor_logs import BOXES, change, only_log
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.geometry import wrap_angle
 from trajpred.scenario import Scenario
-from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
+from trajpred.sources import argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.manifest import prepare_command, read_manifest
 from trajpred.tracks import TrackCategory
-
-BOXES = "annotations.feather"
-POSES = "city_SE3_egovehicle.feather"
-
-
-@pytest.fixture
-def logs(shared: Path) -> Path:
-    return shared / "data/argoverse2/sensor"
-
-
-@pytest.fixture
-def raw(logs: Path, tmp_path: Path) -> Path:
-    """A folder with a copy of the validation log."""
-    shutil.copytree(logs / "val", tmp_path / "raw/val")
-    return tmp_path / "raw"
-
-
-def only_log(raw: Path) -> Path:
-    [log] = (raw / "val").iterdir()
-    return log
 
 
 def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None:
@@ -61,7 +40,8 @@ def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None
 
 
 def check_window(scenario: Scenario, expected: Scenario) -> None:
-    assert scenario.focal_id == expected.focal_id and scenario.city == expected.city
+    assert scenario.focal_id == expected.focal_id
+    assert scenario.city == expected.city
     ends = expected.timestamps_ns[[0, -1]]
     assert scenario.timestamps_ns[[0, -1]] == pytest.approx(ends, abs=500)
     rows = rows_of(scenario, expected.tracks.track_id)
@@ -150,9 +130,11 @@ def test_a_window_whose_last_observed_sweep_is_lost_is_described(raw: Path) -> N
 def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
     (raw / "test/empty").mkdir(parents=True)
     summary = prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
-    assert summary.scenarios["val"] == 4 and summary.scenarios.get("test", 0) == 0
+    assert summary.scenarios["val"] == 4
+    assert summary.scenarios.get("test", 0) == 0
     [(name, problem)] = summary.skipped["test"].items()
-    assert name == "empty_000" and "map/log_map_archive_*.json" in problem
+    assert name == "empty_000"
+    assert "map/log_map_archive_*.json" in problem
     store = ScenarioStore(tmp_path / "store", "val")
     assert len({scenario.focal_id for scenario in store}) == 4
     for scenario in store:
@@ -168,22 +150,26 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
     assert {*usual} < {*often}
     assert argoverse2_sensor.discover(raw, 0.01)["val"][1].part == 1, "every frame at most"
     summary = prepare("argoverse2-sensor", raw, tmp_path / "store", every_s=0.5, workers=1, progress=False)
-    assert summary.scenarios == {"val": len(often)} and summary.skipped == {"val": {}}
+    assert summary.scenarios == {"val": len(often)}
+    assert summary.skipped == {"val": {}}
     rows = ScenarioStore(tmp_path / "store", "val")
     for window in usual:
         alone = argoverse2_sensor.read(window)
         beside = rows[rows.index(alone.scenario_id)]
-        assert beside.focal_id == alone.focal_id and (beside.timestamps_ns == alone.timestamps_ns).all()
+        assert beside.focal_id == alone.focal_id
+        assert (beside.timestamps_ns == alone.timestamps_ns).all()
     for index, window in enumerate(often):
         scenario = rows[index]
         focal = scenario.tracks.position[scenario.focal]
-        assert scenario.tracks.valid[scenario.focal].all() and np.hypot(*(focal[-1] - focal[49])) > 1
+        assert scenario.tracks.valid[scenario.focal].all()
+        assert np.hypot(*(focal[-1] - focal[49])) > 1
         assert scenario.timestamps_ns[0] - rows[0].timestamps_ns[0] == pytest.approx(
             window.part * 1e8, abs=5e7
         )
     assert describe(str(tmp_path / "store"))[1]["windows"] == "every 0.5 s"
     manifest = read_manifest(tmp_path / "store")
-    assert manifest["every_s"] == 0.5 and "--every_s 0.5" in prepare_command(tmp_path / "store", manifest)
+    assert manifest["every_s"] == 0.5
+    assert "--every_s 0.5" in prepare_command(tmp_path / "store", manifest)
     with pytest.raises(DataError, match=r"was prepared with every_s 0.5|would lose 6 scenarios"):
         prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
 
@@ -203,7 +189,8 @@ def test_impossible_spacings_are_one_sentence(
     options = ["--source", source, "--raw", raw, "--store", store, "--every_s", every_s]
     assert run("prepare", *options) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: --every-s: {problem}") and not store.exists()
+    assert error.startswith(f"error: --every-s: {problem}")
+    assert not store.exists()
 
 
 def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Path) -> None:
@@ -218,79 +205,3 @@ def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Pat
         except DataError as error:
             assert "no track qualifies as the focal one" in str(error)
     assert sorted(focal) == sorted(kept)
-
-
-def constant(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
-    def changed(table: pa.Table) -> pa.Table:
-        values = pa.array(np.full(len(table), value))
-        return table.set_column(table.schema.get_field_index(column), column, values)
-
-    return changed
-
-
-def times(convert: Callable[[np.ndarray], np.ndarray]) -> Callable[[pa.Table], pa.Table]:
-    def changed(table: pa.Table) -> pa.Table:
-        values = pa.array(convert(table["timestamp_ns"].to_numpy()))
-        return table.set_column(table.schema.get_field_index("timestamp_ns"), "timestamp_ns", values)
-
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("file", "damage", "problem"),
-    [
-        (BOXES, lambda t: t.drop_columns(["track_uuid"]), f"{BOXES}, field 'track_uuid': column is missing"),
-        (BOXES, constant("qw", 3.0), "field 'qw': and qx, qy, qz must be unit quaternions"),
-        (BOXES, constant("tx_m", np.nan), f"{BOXES}, field 'tx_m'"),
-        (BOXES, times(lambda ns: ns // 1000), f"{BOXES}, field 'timestamp_ns': must be nanoseconds"),
-        (
-            BOXES,
-            times(lambda ns: ns.astype(np.float32)),
-            f"{BOXES}, field 'timestamp_ns': must be nanoseconds",
-        ),
-        (POSES, times(lambda ns: ns.astype(str)), f"{POSES}, field 'timestamp_ns': must be nanoseconds"),
-        (
-            POSES,
-            times(lambda ns: ns // 1000),
-            "no pose at the time of an annotated frame, in the nano",
-        ),
-        (BOXES, lambda t: t.slice(0, 4000), "has [0-9]+ frames, a window 110"),
-        (BOXES, lambda t: t.slice(0, 0), "field 'timestamp_ns': the file has no rows"),
-        (POSES, lambda t: t.slice(0, 50), "has no pose at the time of an annotated frame"),
-    ],
-)
-def test_unusable_logs_are_described_in_one_sentence(
-    raw: Path, file: str, damage: Callable[[pa.Table], pa.Table], problem: str
-) -> None:
-    change(only_log(raw) / file, damage)
-    with pytest.raises(DataError, match=problem):
-        argoverse2_sensor.read(argoverse2_sensor.discover(raw)["val"][0])
-
-
-def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
-    log = tmp_path / "test" / "log"
-    (log / "map").mkdir(parents=True)
-    (log / "map" / "log_map_archive_log____PIT_city_1.json").write_text("{}")
-    (log / POSES).write_bytes(b"")
-    [window] = argoverse2_sensor.discover(tmp_path)["test"]
-    with pytest.raises(DataError, match=r"log: has no annotations \(annotations.feather"):
-        argoverse2_sensor.read(window)
-
-
-def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
-    log = only_log(raw)
-    [lane_map] = (log / "map").iterdir()
-    lane_map.write_text(json.dumps({"lane_segments": {}}))
-    window = argoverse2_sensor.discover(raw)["val"][0]
-    with pytest.raises(DataError, match="pedestrian_crossings"):
-        argoverse2_sensor.read(window)
-    (log / BOXES).write_bytes(b"not a table")
-    [window] = argoverse2_sensor.discover(raw)["val"]
-    with pytest.raises(DataError, match=r"annotations.feather: is not a readable feather file"):
-        argoverse2_sensor.read(window)
-    with pytest.raises(DataError, match="no scenarios; expected"):
-        SOURCES["argoverse2-sensor"].scenarios(raw / "val")
-
-
-def change(file: Path, damage: Callable[[pa.Table], pa.Table]) -> None:
-    feather.write_feather(damage(feather.read_table(file, memory_map=False)), str(file))

@@ -36,7 +36,8 @@ def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(sample_fol
         same_lines = replace(scenario.map, centerline=ours.map.centerline)
         assert equal(replace(scenario, map=same_lines), ours)
         again, again_map = to_av2(scenario)
-        assert again.tracks == theirs.tracks and again.focal_track_id == theirs.focal_track_id
+        assert again.tracks == theirs.tracks
+        assert again.focal_track_id == theirs.focal_track_id
         np.testing.assert_array_equal(again.timestamps_ns, np.round(theirs.timestamps_ns))
         assert again_map == their_map
         assert equal(from_av2(again, again_map), scenario)

@@ -204,7 +204,9 @@ def test_one_broken_part_is_left_out_and_the_rest_is_as_without_it(case: str, tm
     np.testing.assert_array_equal(file.lanes.successors.lengths, expected.lanes.successors.lengths)
     np.testing.assert_array_equal(file.lanes.crossing_edge1.values, expected.lanes.crossing_edge1.values)
     [summary] = file.problems.summaries()
-    assert summary.startswith(start) and reason in summary and len(summary) < 300
+    assert summary.startswith(start)
+    assert reason in summary
+    assert len(summary) < 300
 
 
 def test_what_is_left_out_is_warned_of_and_described(tmp_path: Path) -> None:
@@ -214,7 +216,8 @@ def test_what_is_left_out_is_warned_of_and_described(tmp_path: Path) -> None:
         LaneMap.load(path)
     assert str(path) in str(caught[0].message)
     rows = describe(str(path))[1]
-    assert rows["faults"].startswith("1 road left out: 9 ") and rows["lanes"].startswith("11 segments")
+    assert rows["faults"].startswith("1 road left out: 9 ")
+    assert rows["lanes"].startswith("11 segments")
 
 
 def test_many_broken_parts_are_counted_and_the_first_ones_named(tmp_path: Path) -> None:
@@ -250,7 +253,8 @@ def test_maps_without_a_lane_that_is_left_are_refused(content: bytes, problem: s
 def test_nodes_without_local_coordinates_that_bound_nothing_do_not_matter(tmp_path: Path) -> None:
     content = inserted(lanelet2(local=True), b"<way", '<node id="999" lat="0" lon="0"/>')
     file = read(tmp_path, content)
-    assert file.frame == "local_x and local_y" and not file.problems
+    assert file.frame == "local_x and local_y"
+    assert not file.problems
     np.testing.assert_allclose(file.lanes.centerline[0][[0, -1]], [[0, 7.5], [30, 7.5]], atol=1e-9)
 
 
@@ -262,13 +266,15 @@ def test_lanelets_at_nodes_without_local_coordinates_are_left_out(damaged: str, 
     [summary] = file.problems.summaries()
     assert summary.startswith("2 lanelets left out: 1, 5 (1: ")
     assert "node 3 of way 10 has no valid local_x and local_y" in summary
-    assert file.frame == "local_x and local_y" and len(file.lanes) == 4
+    assert file.frame == "local_x and local_y"
+    assert len(file.lanes) == 4
 
 
 def test_local_coordinates_of_few_nodes_are_not_used_but_mentioned(tmp_path: Path) -> None:
     content = re.sub(rb'<tag k="local_x" v="[36]0"/>', b"", lanelet2(local=True))
     file = read(tmp_path, content)
-    assert "+proj=utm +zone=32" in file.frame and "of 4 of 12 nodes, are not used" in file.frame
+    assert "+proj=utm +zone=32" in file.frame
+    assert "of 4 of 12 nodes, are not used" in file.frame
     path = tmp_path / "map.osm"
     path.write_bytes(content)
     assert describe(str(path))[1]["frame"] == file.frame

@@ -32,7 +32,9 @@ def read(tmp_path: Path) -> Read:
 def test_a_short_recording_is_one_window_with_unknown_steps_around_it(read: Read) -> None:
     [scene] = read(content(32))
     assert (scene.num_steps, scene.num_observed, scene.step_s) == (110, 50, 0.1)
-    assert scene.scenario_id == "ZAM_000" and scene.city == "ZAM_Test-1" and len(scene.map) == 2
+    assert scene.scenario_id == "ZAM_000"
+    assert scene.city == "ZAM_Test-1"
+    assert len(scene.map) == 2
     car = scene.tracks.index("12")
     seen = np.flatnonzero(scene.tracks.valid[car])
     assert seen.tolist() == list(range(35, 67))  # 15 of 32 steps are observed, as 50 of 110
@@ -50,7 +52,8 @@ def test_a_short_recording_is_one_window_with_unknown_steps_around_it(read: Read
     # The car departs from its velocity, the cyclist does not; the parked car stays for the whole recording.
     assert scene.focal_id == "12"
     roles = [TrackCategory.SCORED, TrackCategory.FOCAL, TrackCategory.UNSCORED]
-    assert scene.tracks.category.tolist() == roles and scene.tracks.valid[2].sum() == 32
+    assert scene.tracks.category.tolist() == roles
+    assert scene.tracks.valid[2].sum() == 32
 
 
 def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> None:
@@ -156,7 +159,9 @@ def test_recorded_states_are_those_of_the_library(shared: Path) -> None:
     for scene in scenes:
         states, means = published[scene.city]
         valid = scene.tracks.valid
-        assert valid.sum() == states and scene.has_future and len(scene.map) > 12
+        assert valid.sum() == states
+        assert scene.has_future
+        assert len(scene.map) > 12
         x, y = scene.tracks.position[valid].mean(axis=0)
         heading = scene.tracks.heading[valid].mean()
         assert np.allclose([x, y, heading], means, atol=1e-9)

@@ -125,10 +125,12 @@ def test_files_that_stay_faulty_are_reported_and_never_kept(proxy: Proxy, tmp_pa
     summary = get(proxy, tmp_path, splits=["train"])
     assert summary.failed.keys() == paths.keys()
     for path, fault in paths.items():
-        assert problems[fault] in summary.failed[path] and "\n" not in summary.failed[path]
+        assert problems[fault] in summary.failed[path]
+        assert "\n" not in summary.failed[path]
     expected = {path for path in FILES if path.startswith("train")} - paths.keys()
     kept = tree(tmp_path)
-    assert kept.keys() == expected and kept.items() <= FILES.items()
+    assert kept.keys() == expected
+    assert kept.items() <= FILES.items()
 
 
 def test_files_uploaded_in_parts_are_verified_by_size(s3: Any, proxy: Proxy, tmp_path: Path) -> None:
@@ -160,7 +162,8 @@ def test_invalid_arguments_are_reported_in_one_sentence(
 ) -> None:
     with pytest.raises(DataError, match=problem) as caught:
         get(proxy, tmp_path / "out", **({"endpoint": proxy.url} | options))
-    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_keys_outside_the_target_folder_are_rejected(proxy: Proxy, tmp_path: Path) -> None:
@@ -206,7 +209,8 @@ def test_a_disk_that_fills_up_stops_the_download_at_once(
         get(proxy, tmp_path, pause_s=15)
     assert time.monotonic() - start < 10
     complete = tree(tmp_path)
-    assert len(complete) <= 5 and complete.items() <= FILES.items()
+    assert len(complete) <= 5
+    assert complete.items() <= FILES.items()
     monkeypatch.undo()
     proxy.faults.clear()
     get(proxy, tmp_path)
@@ -252,7 +256,8 @@ def test_interrupted_runs_continue(proxy: Proxy, tmp_path: Path, stop: str) -> N
     assert process.returncode == (130 if stop == "SIGINT" else -signal.SIGKILL)
     assert ("the same command continues" in errors) == (stop == "SIGINT")
     done = tree(out)
-    assert 6 <= len(done) < len(FILES) and done.items() <= FILES.items()
+    assert 6 <= len(done) < len(FILES)
+    assert done.items() <= FILES.items()
     proxy.delay_s = 0.0
     proxy.requests.clear()
     assert get(proxy, out).fetched == len(FILES) - len(done)

@@ -98,14 +98,17 @@ def test_lanes_of_a_section_have_directions_neighbours_and_marks(load: Load) -> 
     np.testing.assert_allclose(ends, expected, atol=1e-9)
     backward = np.concatenate([line[::-1] for line in left.centerline])
     assert np.allclose(backward, right.centerline.values)
-    assert np.allclose(right.left_boundary[1][:, 1], 0) and np.allclose(left.left_boundary[1][:, 1], -3)
+    assert np.allclose(right.left_boundary[1][:, 1], 0)
+    assert np.allclose(left.left_boundary[1][:, 1], -3)
     assert [LANE_TYPES[i] for i in right.lane_type] == ["VEHICLE", "VEHICLE", "BUS"]
-    assert right.left_neighbor.tolist() == [-1, -1, 1] and right.right_neighbor.tolist() == [
+    assert right.left_neighbor.tolist() == [-1, -1, 1]
+    assert right.right_neighbor.tolist() == [
         -1,
         2,
         -1,
     ]
-    assert left.left_neighbor.tolist() == [-1, 2, -1] and left.right_neighbor.tolist() == [
+    assert left.left_neighbor.tolist() == [-1, 2, -1]
+    assert left.right_neighbor.tolist() == [
         -1,
         -1,
         1,
@@ -121,7 +124,8 @@ def test_long_lanes_become_segments_in_a_row(load: Load) -> None:
     lane_map = load(opendrive(road("1", long, 120, right=lane(-1) + lane(-2))))
     assert [row.tolist() for row in lane_map.successors] == [[2], [3], [], [4], [5], []]
     lengths = [arc_length(line)[-1] for line in lane_map.centerline]
-    assert np.allclose(lengths, 40) and faults(lane_map) == []
+    assert np.allclose(lengths, 40)
+    assert faults(lane_map) == []
     assert lane_map.right_neighbor.tolist()[:3] == lane_map.lane_id.tolist()[3:]
 
 
@@ -138,12 +142,14 @@ def test_lane_offsets_may_jump_between_sections(load: Load) -> None:
     lane_map = load(first.replace(b"</laneSection>", second))
     sides = [np.unique(line[:, 1].round(9)).tolist() for line in lane_map.centerline]
     assert sides == [[-1.5], [1.5], [-1.5]]
-    assert lane_map.successors[0].tolist() == [2] and faults(lane_map) == []
+    assert lane_map.successors[0].tolist() == [2]
+    assert faults(lane_map) == []
 
 
 def test_a_town_links_across_its_junction(load: Load) -> None:
     lane_map = load(town())
-    assert faults(lane_map) == [] and len(lane_map.crossing_id) == 1
+    assert faults(lane_map) == []
+    assert len(lane_map.crossing_id) == 1
     assert [lane_map.successors[row].tolist() for row in range(2)] == [[1], [3, 6, 9]]
     assert lane_map.is_intersection.tolist() == [False, True, *[False] * (len(lane_map) - 2)]
     edges = lane_map.crossing_edge1[0], lane_map.crossing_edge2[0]
@@ -168,8 +174,10 @@ def test_lanelets_are_oriented_and_linked(load: Load, local: bool) -> None:
     ]
     assert np.allclose(lane_map.centerline[row[1]][[0, -1]], [[0, 7.5], [30, 7.5]], atol=0.01)
     assert np.allclose(lane_map.centerline[row[3]][[0, -1]], [[0, 4.5], [30, 4.5]], atol=0.01)
-    assert lane_map.successors[row[1]].tolist() == [2] and lane_map.predecessors[row[2]].tolist() == [1]
-    assert lane_map.right_neighbor[row[1]] == 3 and lane_map.left_neighbor[row[3]] == 1
+    assert lane_map.successors[row[1]].tolist() == [2]
+    assert lane_map.predecessors[row[2]].tolist() == [1]
+    assert lane_map.right_neighbor[row[1]] == 3
+    assert lane_map.left_neighbor[row[3]] == 1
     assert np.allclose(lane_map.centerline[row[reverse]], lane_map.centerline[row[4]][::-1])
     assert marks(lane_map, row[1]) == ("SOLID_WHITE", "SOLID_DASH_WHITE")
     assert marks(lane_map, row[3]) == ("DASH_SOLID_WHITE", "DASHED_WHITE")
@@ -178,8 +186,10 @@ def test_lanelets_are_oriented_and_linked(load: Load, local: bool) -> None:
 
 def test_commonroad_has_intersections_marks_and_crosswalks(load: Load) -> None:
     lane_map = load(commonroad())
-    assert lane_map.lane_id.tolist() == [1, 2] and lane_map.successors[0].tolist() == [2]
-    assert lane_map.is_intersection.tolist() == [False, True] and len(lane_map.crossing_id) == 1
+    assert lane_map.lane_id.tolist() == [1, 2]
+    assert lane_map.successors[0].tolist() == [2]
+    assert lane_map.is_intersection.tolist() == [False, True]
+    assert len(lane_map.crossing_id) == 1
     assert marks(lane_map, 0) == ("DASH_SOLID_WHITE", "SOLID_WHITE")
 
 
@@ -192,7 +202,8 @@ def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytes
         lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())]
     )
     cars = np.flatnonzero(in_file & (lane_map.lane_type == 0))
-    assert len(cars) == 328 and (in_file & (lane_map.lane_type == 1)).sum() == 31
+    assert len(cars) == 328
+    assert (in_file & (lane_map.lane_type == 1)).sum() == 31
     left = lane_map.left_boundary.take(cars)
     right = lane_map.right_boundary.take(cars)
     assert total_length(left) == pytest.approx(4546.67477009132, abs=1e-6)
@@ -233,7 +244,8 @@ def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
     formats = {".osm": "Lanelet2", ".xodr": "OpenDRIVE", ".xml": "CommonRoad"}
     for path in files:
         format_, lane_map = read_map(path)
-        assert format_ == formats[path.suffix] and faults(lane_map) == [], path
+        assert format_ == formats[path.suffix], path
+        assert faults(lane_map) == [], path
         left = []
         right = []
         for row, line in enumerate(lane_map.centerline):

@@ -45,7 +45,8 @@ def test_drives_are_the_scenario_they_were_made_from(
 ) -> None:
     path = write_drive(scenario, tmp_path / "drive.mcap", steps=30)
     drive = RecordedDrive(path if storage is None else as_bag(path, tmp_path / "bag", storage))
-    assert drive.topic == TOPIC and drive.num_messages == 30
+    assert drive.topic == TOPIC
+    assert drive.num_messages == 30
     # Messages have no label of their own for these types.
     read_as = {
         "riderless_bicycle": "unknown",
@@ -60,7 +61,8 @@ def test_drives_are_the_scenario_they_were_made_from(
         np.testing.assert_allclose(objects.velocity, expected.velocity, atol=1e-9)
         turned = objects.heading - np.asarray(expected.heading)
         np.testing.assert_allclose(np.sin(turned), 0, atol=1e-9)
-        assert (np.cos(turned) > 0).all() and (objects.size > 0).all()
+        assert (np.cos(turned) > 0).all()
+        assert (objects.size > 0).all()
         for kind, written in zip(objects.object_type, expected.object_type or [], strict=True):
             assert kind == read_as.get(written, written)
     assert step == 29
@@ -81,7 +83,8 @@ def test_headings_follow_what_the_tracker_knows(
     motion["pose_with_covariance"]["pose"]["orientation"] = turn
     [objects] = RecordedDrive(write_messages(tmp_path / "drive.mcap", [message], [10**9]))
     if not availability:
-        assert np.isnan(objects.heading).all() and np.isnan(objects.velocity).all()
+        assert np.isnan(objects.heading).all()
+        assert np.isnan(objects.velocity).all()
         return
     np.testing.assert_allclose(objects.velocity, [[0.0, 5.0 * forward]], atol=1e-9)
     np.testing.assert_allclose(np.sin(objects.heading), forward, atol=1e-9)
@@ -143,7 +146,8 @@ def test_other_frames_topics_and_files_are_refused(scenario: Scenario, tmp_path:
 def test_malformed_messages_are_skipped_and_counted(scenario: Scenario, tmp_path: Path) -> None:
     path = write_drive(scenario, tmp_path / "drive.mcap", steps=6)
     drive = RecordedDrive(as_bag(path, tmp_path / "bag", StoragePlugin.SQLITE3, cut=(1, 4)))
-    assert len(list(drive)) == 4 and drive.problems.total() == 2
+    assert len(list(drive)) == 4
+    assert drive.problems.total() == 2
     assert all("a message was skipped" in problem for problem in drive.problems)
 
 

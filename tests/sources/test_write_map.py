@@ -47,7 +47,8 @@ def test_maps_of_argoverse_2_with_heights(sample_scenarios: list[Scenario], tmp_
     for scenario in sample_scenarios[::5]:
         write_map(scenario.map, tmp_path / "lanes.json")
         name, found = read_map(tmp_path / "lanes.json")
-        assert name == "Argoverse 2" and equal(found, scenario.map, TOLERANCE)
+        assert name == "Argoverse 2"
+        assert equal(found, scenario.map, TOLERANCE)
 
 
 def test_av2_reads_what_is_written(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
@@ -82,4 +83,5 @@ def test_duplicate_ids_are_refused(sample_scenarios: list[Scenario], tmp_path: P
     lanes = np.zeros(0, np.int64)
     twice = sample_scenarios[0].map.take(lanes, np.array([0, 0]))
     error = rejected(lambda: write_map(twice, tmp_path / "lanes.json"), "None", "crossing_id")
-    assert "duplicate" in error.message and not list(tmp_path.iterdir())
+    assert "duplicate" in error.message
+    assert not list(tmp_path.iterdir())

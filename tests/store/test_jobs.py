@@ -53,7 +53,8 @@ def test_a_full_disk_keeps_complete_shards(
         fill_up(patch, 4)
         with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
             prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
-    assert len(list(tmp_path.glob("*/shard-*"))) == 8 and not list(tmp_path.glob(".unfinished-*"))
+    assert len(list(tmp_path.glob("*/shard-*"))) == 8
+    assert not list(tmp_path.glob(".unfinished-*"))
     prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
 
@@ -121,7 +122,8 @@ def test_a_killed_run_resumes_to_the_same_bytes(sample_store: Path, tmp_path: Pa
     command = [sys.executable, "-c", DYING, str(SAMPLE), str(tmp_path), str(replaced)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
     unfinished = list(tmp_path.glob(".unfinished-*/*"))
-    assert unfinished and len(list(tmp_path.glob("*/*"))) - len(unfinished) == replaced
+    assert unfinished
+    assert len(list(tmp_path.glob("*/*"))) - len(unfinished) == replaced
     with pytest.raises(DataError, match="no store here"):
         ScenarioStore(tmp_path, "train")
     prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
@@ -169,7 +171,8 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors.endswith("\nstopped; the same command continues\n") and "Traceback" not in errors
+    assert errors.endswith("\nstopped; the same command continues\n")
+    assert "Traceback" not in errors
     assert not list(tmp_path.glob(".unfinished-*"))
     assert_ended(process.pid)
 

@@ -39,7 +39,8 @@ def test_a_store_holds_manifest_indices_shards_and_records(sample_store: Path, t
             expected.add(f"{split}/shard-{number:05}.json")
     assert {unsigned(name) for name in content} == expected
     assert all(is_intact(path) for path in tmp_path.glob("*/*.arrow"))
-    assert manifest(tmp_path)["source"] == "argoverse2" and manifest(tmp_path)["shard_size"] == 3
+    assert manifest(tmp_path)["source"] == "argoverse2"
+    assert manifest(tmp_path)["shard_size"] == 3
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,8 @@ def test_invalid_listings_of_a_source_are_rejected(
     monkeypatch.setitem(SOURCES, "made", Source(discover, fail))
     with pytest.raises(DataError) as caught:
         prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
-    assert message in str(caught.value) and not (tmp_path / "store").exists()
+    assert message in str(caught.value)
+    assert not (tmp_path / "store").exists()
 
 
 def straight(name: str, observed: np.ndarray, future: np.ndarray) -> Scenario:
@@ -150,7 +152,8 @@ def test_windows_with_lost_frames_are_read_like_the_others(raw: Raw, tmp_path: P
     ]
     summary = prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
     store = ScenarioStore(tmp_path / "store", "train")
-    assert summary.mixed == {} and store.lengths == (50, 60)
+    assert summary.mixed == {}
+    assert store.lengths == (50, 60)
     seconds = (np.arange(110) - 49) / 10
     for scenario in store:
         assert (scenario.num_observed, scenario.num_steps) == (50, 110)
@@ -175,4 +178,5 @@ def test_windows_of_several_kinds_are_reported_with_a_remedy(raw: Raw, tmp_path:
         summary = prepare("made", folder, store, **OPTIONS)
         assert summary.scenarios == {"train": 2}
         problem = summary.mixed.get("train", "")
-        assert words in problem and ("a store of their own" in problem) == bool(words)
+        assert words in problem
+        assert ("a store of their own" in problem) == bool(words)

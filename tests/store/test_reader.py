@@ -82,14 +82,17 @@ def test_rows_ids_and_lengths_agree_also_in_a_pickled_store(sample_store: Path) 
     with pytest.raises(DataError, match="missing"):
         store.index("missing")
     content = pickle.dumps(store)
-    assert len(content) < 10_000 and equal(pickle.loads(content)[7], scenarios[7])
+    assert len(content) < 10_000
+    assert equal(pickle.loads(content)[7], scenarios[7])
 
 
 def test_a_subset_is_a_store_of_its_own(sample_store: Path) -> None:
     store = ScenarioStore(sample_store, "train")
     rows = [7, 2, 3]
     part = store.subset(np.array(rows))
-    assert len(part) == 3 and len(store) == 10 and part.lengths == store.lengths
+    assert len(part) == 3
+    assert len(store) == 10
+    assert part.lengths == store.lengths
     assert part.scenario_ids == [store.scenario_ids[row] for row in rows]
     copy = pickle.loads(pickle.dumps(part))
     for scenario, row in zip(copy, rows, strict=True):

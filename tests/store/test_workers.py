@@ -40,9 +40,11 @@ def test_a_dead_worker_process_is_one_error(tmp_path: Path) -> None:
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: --workers: a process died") and "the same command continues" in last
+    assert last.startswith("error: --workers: a process died")
+    assert "the same command continues" in last
 
 
 def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(sample_store: Path, tmp_path: Path) -> None:
@@ -61,7 +63,8 @@ def test_an_unreachable_scheduler_is_reported_in_time(
     for scheduler in (address, "somewhere"):
         with pytest.raises(DataError, match=f"no Dask scheduler answers at {scheduler}") as caught:
             prepare("argoverse2", SAMPLE, tmp_path / "store", scheduler=scheduler, **OPTIONS)
-        assert caught.value.field == "scheduler" and not (tmp_path / "store").exists()
+        assert caught.value.field == "scheduler"
+        assert not (tmp_path / "store").exists()
         gc.collect()  # a half-connected client would block here
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(DataError, match="pip install 'distributed"):

@@ -67,7 +67,8 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     assert (folder / f"{NAME}.pt").stat().st_size < 0.65 * checkpoint.stat().st_size
     model = Forecaster.from_pretrained(NAME)
     batch = build_batch(list(val), Forecaster.load(checkpoint).scene)
-    assert {p.dtype for p in model.parameters()} == {torch.float32} and not model.training
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert not model.training
     encoder = SceneEncoder.from_checkpoint(NAME)
     expected = SceneEncoder.from_checkpoint(checkpoint)
     with torch.inference_mode():

@@ -81,10 +81,12 @@ def test_truncation_masks_the_beginning(features: SceneFeatures) -> None:
     for old, new in zip(before, after, strict=True):
         changed = np.flatnonzero((old != new).any(1))
         start = changed.max() + 1 if len(changed) else 0
-        assert (new[:start] == 0).all() and np.array_equal(new[start:], old[start:])
+        assert (new[:start] == 0).all()
+        assert np.array_equal(new[start:], old[start:])
         assert new[:, -1].any(), "no observed step is left"
         starts.append(start)
-    assert 0 < max(starts) <= 45 and len(set(starts)) > 5
+    assert 0 < max(starts) <= 45
+    assert len(set(starts)) > 5
 
 
 def test_truncation_keeps_the_last_state_of_agents_that_were_seen_earlier(features: SceneFeatures) -> None:
@@ -106,7 +108,8 @@ def test_histories_get_gaps_and_keep_their_last_state(features: SceneFeatures) -
     for seed in range(20):
         after = vary(features, seed, gap=1.0).agents.history
         hidden = (after != before).any(2)
-        assert (after[hidden] == 0).all() and np.array_equal(after[:, -1].any(1), before[:, -1].any(1))
+        assert (after[hidden] == 0).all()
+        assert np.array_equal(after[:, -1].any(1), before[:, -1].any(1))
         for old, new, gone in zip(before, after, hidden, strict=True):
             seen = np.flatnonzero(old[:, -1])
             assert np.array_equal(new[seen[-1]], old[seen[-1]])
@@ -115,7 +118,9 @@ def test_histories_get_gaps_and_keep_their_last_state(features: SceneFeatures) -
                 lengths.append(steps[-1] - steps[0] + 1)
                 at_the_end += steps[-1] == seen[seen < seen[-1]][-1]
                 assert not new[steps[0] : steps[-1] + 1].any(), "one run of steps"
-    assert max(lengths) == 10 and len(set(lengths)) == 10 and at_the_end > len(lengths) / 3
+    assert max(lengths) == 10
+    assert len(set(lengths)) == 10
+    assert at_the_end > len(lengths) / 3
     assert same(vary(features, 3, gap=0.0), vary(features, 4, gap=0.0))
 
 
@@ -129,7 +134,8 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
     moves = set()
     for key in range(12):
         cut = recut(batch, config, window, np.arange(3) + key)
-        assert cut.num_observed == 60 and cut.tracks.valid.shape[1] == 160
+        assert cut.num_observed == 60
+        assert cut.tracks.valid.shape[1] == 160
         for scene in range(3):
             rows = batch.track_scene == scene
             possible = [by for by in range(-40, 41) if is_moved(cut, batch, rows, by)]
@@ -141,8 +147,10 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
             assert np.array_equal(valid, batch.tracks.valid[rows][:, in_batch])
             assert cut.tracks.valid[rows].sum() == valid.sum()
             focal = cut.tracks.valid[cut.focal[scene]]
-            assert focal[:60].any() and focal[60:].any()
-    assert min(moves) < -20 and max(moves) > 20
+            assert focal[:60].any()
+            assert focal[60:].any()
+    assert min(moves) < -20
+    assert max(moves) > 20
 
 
 def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: list[Scenario]) -> None:
@@ -182,7 +190,8 @@ def test_some_scenes_lose_their_map_and_some_their_neighbours(sample_scenarios: 
         some_bare.append(scenario if scene in kept else without_map(scenario))
     whole = ScenarioBatch.of(some_bare)
     assert np.array_equal(bare.map.centerline.values[:, :2], whole.map.centerline.values[:, :2])
-    assert np.array_equal(bare.crossing_scene, whole.crossing_scene) and len(bare.tracks) == len(batch.tracks)
+    assert np.array_equal(bare.crossing_scene, whole.crossing_scene)
+    assert len(bare.tracks) == len(batch.tracks)
     features = scene_features(batch, FeatureConfig())
     alone = augment(features, AugmentConfig(no_agents=1.0), keys).agents
     assert (alone.category >= TrackCategory.SCORED).all()
@@ -263,6 +272,7 @@ def test_scenes_are_reflected_with_the_given_probability_by_their_keys() -> None
     def turned(mirror: float, keys: np.ndarray = keys) -> np.ndarray:
         return augment(many, AugmentConfig(mirror=mirror), keys).heading < 0
 
-    assert not turned(0.0).any() and turned(1.0).all()
+    assert not turned(0.0).any()
+    assert turned(1.0).all()
     assert 0.2 < turned(0.3).mean() < 0.4
     assert np.array_equal(turned(0.3, keys[::-1]), turned(0.3)[::-1])

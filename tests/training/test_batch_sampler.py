@@ -71,7 +71,8 @@ def test_every_epoch_holds_every_scenario_once_over_all_processes(
         rows: list[int] = []
         for step in zip(*keys, strict=True):
             lengths = [len(key.rows) for key in step]
-            assert min(lengths) > 0 and max(lengths) - min(lengths) <= 1
+            assert min(lengths) > 0
+            assert max(lengths) - min(lengths) <= 1
             assert sum(lengths) <= batch_size or max(lengths) <= 2, "a remainder must go somewhere"
             for key in step:
                 assert key.epoch == epoch
@@ -159,7 +160,8 @@ def test_an_epoch_can_resume_at_any_step(start: int) -> None:
 def test_estimated_memory_grows_with_tokens() -> None:
     sizes = SceneSizes(np.array([1, 10, 10, 128]), np.array([0, 0, 50, 256]))
     estimates = [sizes.bytes_per_scene(np.array([row])) for row in range(4)]
-    assert estimates == sorted(estimates) and estimates[0] > 0
+    assert estimates == sorted(estimates)
+    assert estimates[0] > 0
     two = SceneSizes(np.array([5, 1]), np.array([1, 70]))
     padded = SceneSizes(np.array([5]), np.array([70]))
     assert two.bytes_per_scene(np.arange(2)) == padded.bytes_per_scene(np.zeros(1, int))

@@ -88,13 +88,15 @@ def test_the_previous_checkpoint_stands_in_for_a_damaged_one(
 ) -> None:
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     save(last, 1, 2)
-    assert newest_checkpoint(tmp_path / named)[0] == last and capsys.readouterr().err == ""
+    assert newest_checkpoint(tmp_path / named)[0] == last
+    assert capsys.readouterr().err == ""
     content = last.read_bytes()
     last.unlink()
     if kept:
         last.write_bytes(content[: int(kept * len(content))])
     path, checkpoint = newest_checkpoint(tmp_path / named)
-    assert path.name == "previous.ckpt" and checkpoint[CONFIG]["step"] == 1
+    assert path.name == "previous.ckpt"
+    assert checkpoint[CONFIG]["step"] == 1
     assert capsys.readouterr().err.startswith(f"warning: {last}: ")
 
 
@@ -136,7 +138,8 @@ def test_a_moved_run_knows_its_best_checkpoint_if_it_is_there(tmp_path: Path, ke
         (folder / "best.ckpt").touch()
         now.load_state_dict(before.state_dict())
         assert now.best_model_path == now.kth_best_model_path == str(folder / "best.ckpt")
-        assert now.best_model_score == 1.5 and now.best_k_models == {str(folder / "best.ckpt"): 1.5}
+        assert now.best_model_score == 1.5
+        assert now.best_k_models == {str(folder / "best.ckpt"): 1.5}
     else:
         with pytest.warns(UserWarning, match="dirpath has changed"):
             now.load_state_dict(before.state_dict())

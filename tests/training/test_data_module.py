@@ -50,7 +50,8 @@ def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
     alone = epochs(store_path)
     two = epochs(store_path, workers=2, start=start)
     for a, b in zip(alone, two, strict=True):
-        assert len(a) == len(b) == 3 and all(map(equal_batches, a, b))
+        assert len(a) == len(b) == 3
+        assert all(map(equal_batches, a, b))
     first = names(alone[0])
     second = names(alone[1])
     scenario_ids = ScenarioStore(store_path, "train").scenario_ids
@@ -118,14 +119,16 @@ def test_stores_and_windows_that_are_none_are_rejected(options: dict[str, Any], 
 def test_validation_is_unvaried_and_in_order(store_path: Path) -> None:
     batches = list(SceneData(store_path, VARIED, batch_size=3).val_dataloader())
     data = SceneDataset(ScenarioStore(store_path, "val"), SceneConfig())
-    assert len(data) == 5 and names(batches) == data.store.scenario_ids
+    assert len(data) == 5
+    assert names(batches) == data.store.scenario_ids
     assert all(map(equal_batches, batches, [data[0, 1, 2], data[3, 4]]))
 
 
 def test_loading_leaves_the_random_state_unchanged(store_path: Path) -> None:
     state = torch.get_rng_state()
     data = SceneData(store_path, VARIED, batch_size=4)
-    assert len(list(data.train_dataloader())) == 3 and len(list(data.val_dataloader())) == 2
+    assert len(list(data.train_dataloader())) == 3
+    assert len(list(data.val_dataloader())) == 2
     assert torch.equal(state, torch.get_rng_state()), "a resumed run's dropout would differ"
 
 
@@ -138,7 +141,8 @@ def test_sizes_of_the_sampler_bound_the_sizes_of_graphs(store_path: Path) -> Non
         batch = loader.dataset[[row]]
         assert batch["agent"].num_nodes <= sizes.agents[row] <= 40
         assert batch["lane"].num_nodes <= sizes.lanes[row] <= 90
-    assert sizes.agents.min() < 40 and sizes.lanes.min() < 90
+    assert sizes.agents.min() < 40
+    assert sizes.lanes.min() < 90
 
 
 def test_a_memory_limit_reduces_batches_and_must_exceed_the_process(store_path: Path) -> None:
@@ -146,9 +150,11 @@ def test_a_memory_limit_reduces_batches_and_must_exceed_the_process(store_path: 
         data = SceneData(store_path, batch_size=10, memory_gb=memory_gb)
         return [batch.num_graphs for batch in data.train_dataloader()]
 
-    assert lengths(None) == [10] and lengths(0.701) == [1] * 10
+    assert lengths(None) == [10]
+    assert lengths(0.701) == [1] * 10
     some = lengths(1.5)
-    assert 1 < max(some) < 10 and sum(some) == 10
+    assert 1 < max(some) < 10
+    assert sum(some) == 10
     with pytest.raises(DataError, match=r"memory_gb.*must be more than 0\.7"):
         SceneData(store_path, memory_gb=0.5)
 
@@ -167,7 +173,8 @@ def test_batches_hold_the_scenarios_of_their_rows(store: ScenarioStore) -> None:
     config = SceneConfig()
     assert len(data) == len(store) == 10
     expected = build_batch([store[row] for row in (7, 2)], config)
-    assert equal_batches(data[7, 2], expected) and equal_batches(data[key(7, 2)], expected)
+    assert equal_batches(data[7, 2], expected)
+    assert equal_batches(data[key(7, 2)], expected)
     assert not equal_batches(data[2, 7], expected)
 
 

@@ -79,7 +79,8 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
     alone = curves(folder(tmp_path / "one"))
     together = curves(folder(tmp_path / "two"))
     assert alone.keys() == together.keys() >= {"train/loss", "train/mode", "update/grad_norm", "val/loss"}
-    assert len(alone["train/loss"]) == STEPS * EPOCHS and len(alone["val/loss"]) == EPOCHS
+    assert len(alone["train/loss"]) == STEPS * EPOCHS
+    assert len(alone["val/loss"]) == EPOCHS
     for name, values in alone.items():
         assert together[name] == pytest.approx(values, rel=2e-5), name
     a = last_weights(tmp_path / "one")
@@ -95,8 +96,10 @@ def test_a_process_ends_with_a_message_when_another_is_killed(
     start = time.monotonic()
     kill = signal_at(STEPS + 1, "SIGKILL", rank)
     done = call(torchrun(command(tmp_path, store_path, 2, *kill, "--trainer.max_epochs=1000")))
-    assert done.returncode != 0 and f"process {1 - rank} stops: {LOST}" in done.stderr, done.stderr
-    assert f"exitcode  : {-signal.SIGKILL}" in done.stderr and time.monotonic() - start < 120
+    assert done.returncode != 0, done.stderr
+    assert f"process {1 - rank} stops: {LOST}" in done.stderr, done.stderr
+    assert f"exitcode  : {-signal.SIGKILL}" in done.stderr
+    assert time.monotonic() - start < 120
     assert newest_checkpoint(folder(tmp_path))[1]["global_step"] == STEPS
 
 
@@ -108,7 +111,8 @@ def test_a_hanging_process_is_abandoned_after_the_timeout(store_path: Path, tmp_
     # Lightning's own launcher; torchrun waits half a minute more for the hanging process. `call` returns
     # when no process holds its output any more, so the hanging one must have ended too.
     done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])
-    assert done.returncode != 0 and f"process 0 stops: {LOST}" in done.stderr, done.stderr
+    assert done.returncode != 0, done.stderr
+    assert f"process 0 stops: {LOST}" in done.stderr, done.stderr
     assert newest_checkpoint(folder(tmp_path))[1]["global_step"] == STEPS
 
 
@@ -122,10 +126,12 @@ def test_processes_stop_together_and_resume_each_with_its_own_dropout(
 
     assert start("whole").returncode == 0
     done = start("stopped", *signal_at(STEPS + 1, "SIGTERM", rank=1))
-    assert done.returncode == STOPPED and done.stdout.count("Stopped as requested") == 1, done.stderr
+    assert done.returncode == STOPPED, done.stderr
+    assert done.stdout.count("Stopped as requested") == 1, done.stderr
     path, content = newest_checkpoint(folder(tmp_path / "stopped"))
     states = [state["cpu"] for state in content["trajpred_random"]]
-    assert content["global_step"] == STEPS + 2 and len(states) == 2
+    assert content["global_step"] == STEPS + 2
+    assert len(states) == 2
     assert not torch.equal(*states), "dropout differs between processes"
     assert start("stopped", f"--resume={path}").returncode == 0
     a = last_weights(tmp_path / "whole")

@@ -91,7 +91,9 @@ def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
     assert data.scene == model.forecaster.scene != SceneConfig(), "data are built as the model asks"
     loaded = Forecaster.load(saver.best_model_path)
     [batch] = data.val_dataloader()
-    assert loaded.scene == data.scene and loaded.config == model.config and not loaded.training
+    assert loaded.scene == data.scene
+    assert loaded.config == model.config
+    assert not loaded.training
     prediction = loaded(batch)
     expected = model.eval()(batch)
     for name in TOLERANCE:
@@ -134,8 +136,10 @@ def test_the_default_model_does_not_diverge(
     augment = AugmentConfig(drop_agents=0.1, drop_lanes=0.1, truncate_history=0.2, mirror=0.5)
     run.fit(model, SceneData(store_path, augment, batch_size=4, seed=seed))
     loss = np.array(losses.values)
-    assert len(loss) == 102 and np.isfinite(loss).all()
-    assert loss[20:].max() < loss[:5].mean() and loss[-20:].mean() < 0.5 * loss[:5].mean()
+    assert len(loss) == 102
+    assert np.isfinite(loss).all()
+    assert loss[20:].max() < loss[:5].mean()
+    assert loss[-20:].mean() < 0.5 * loss[:5].mean()
 
 
 def test_an_auxiliary_loss_that_the_config_lacks_has_weight_1(

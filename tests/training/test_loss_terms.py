@@ -90,7 +90,8 @@ def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
     location.requires_grad_()
     scale.requires_grad_()
     loss = endpoint_nll(location, scale, target, last_step(valid))
-    assert loss.shape == (A, K) and not loss.requires_grad
+    assert loss.shape == (A, K)
+    assert not loss.requires_grad
     for a in range(A - 1):  # the last agent has no valid step
         end = int(valid[a].nonzero().max())
         law = Independent(Laplace(location[a, :, end], scale[a, :, end]), 1)

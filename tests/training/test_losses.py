@@ -59,7 +59,8 @@ def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData
     for category, mask in zip(agent.category.tolist(), agent.target_mask, strict=True):
         weight = weights.get(TrackCategory(category), 0.25)
         expected.append(weight if mask.any() else 0.0)
-    assert agent_weight(batch, CONFIG).tolist() == expected and len(set(expected)) == 4
+    assert agent_weight(batch, CONFIG).tolist() == expected
+    assert len(set(expected)) == 4
 
 
 def test_continued_labels_weigh_less_and_recorded_ones_as_before(
@@ -126,7 +127,8 @@ def test_standing_agents_that_are_drawn_count_for_those_that_are_not(batch: Hete
     distance = (agent.target.norm(dim=-1) * agent.target_mask).amax(1)
     moves = labelled & (distance >= 3.0)
     stands = labelled & (distance < 3.0)
-    assert moves.any() and int(stands.sum()) > 20
+    assert moves.any()
+    assert int(stands.sum()) > 20
 
     agents, importance = draw_agents(batch, 1.0)
     assert agents.tolist() == labelled.nonzero()[:, 0].tolist()

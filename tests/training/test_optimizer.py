@@ -46,7 +46,8 @@ def test_the_rate_rises_linearly_and_decays_as_a_cosine() -> None:
     assert decay[-1] == 0.5
     for total in (1, 2, 3):
         used = rates(OptimizerConfig(), total)
-        assert min(used) > 0 and max(used) <= 1e-3
+        assert min(used) > 0
+        assert max(used) <= 1e-3
 
 
 @pytest.mark.parametrize("name", ["warmup", "final"])
@@ -142,9 +143,11 @@ def test_a_non_finite_number_stops_training_by_name_before_it_is_saved(
     with pytest.raises(DataError) as error:
         fit(store_path, tmp_path, at)
     message = str(error.value)
-    assert message.startswith("training stopped at step 3 (epoch 1), ") and cause in message
+    assert message.startswith("training stopped at step 3 (epoch 1), ")
+    assert cause in message
     named = ", ".join(at.scenarios[:4])
-    assert f"scenarios: {named}, and 1 more" in message and "\n" not in message
+    assert f"scenarios: {named}, and 1 more" in message
+    assert "\n" not in message
     content = torch.load(tmp_path / "last.ckpt", weights_only=True)
     assert content["global_step"] == 2
     assert all(value.isfinite().all() for value in content["state_dict"].values())
@@ -161,5 +164,6 @@ def test_every_batch_of_an_accumulated_step_is_checked(store_path: Path, tmp_pat
 def test_the_gradient_norm_is_logged_before_clipping(store_path: Path, tmp_path: Path) -> None:
     norms = HarmAt()
     fit(store_path, tmp_path, norms, gradient_clip_val=0.5)
-    assert norms.logged == pytest.approx(norms.before, rel=1e-5) and max(norms.before) > 0.5
+    assert norms.logged == pytest.approx(norms.before, rel=1e-5)
+    assert max(norms.before) > 0.5
     assert norms.after == pytest.approx([min(0.5, norm) for norm in norms.before], rel=1e-4)

@@ -53,16 +53,20 @@ def test_a_stopped_run_continues_its_count_and_its_curves(
     facts = dict(line.split(maxsplit=1) for line in lines[:6])
     assert facts["scenes"] == "10 for training, 5 for validation"
     assert facts["training"] == f"{EPOCHS} epochs, {STEPS * EPOCHS} steps of 3 scenes"
-    assert "CPU" in facts["device"] and "parameters" in facts["model"] and "resumes" not in facts
+    assert "CPU" in facts["device"]
+    assert "parameters" in facts["model"]
+    assert "resumes" not in facts
     assert steps(lines) == [("1/2", "4/8"), ("2/2", "8/8")]
     for line in lines[-2:]:
-        assert "left" in line and "validation loss" in line
+        assert "left" in line
+        assert "validation loss" in line
 
     _, before = observe(store_path, tmp_path / "a", capsys, stop=stop)
     resumed, lines = observe(store_path, tmp_path / "b", capsys, resume=tmp_path / "a" / "last.ckpt")
     assert steps(before + lines) == [("1/2", "4/8"), ("2/2", "8/8")]
     assert any(line.startswith("resumes") for line in lines)
-    assert resumed.rows == whole.rows and list(whole.rows) == [STEPS, STEPS * EPOCHS]
+    assert resumed.rows == whole.rows
+    assert list(whole.rows) == [STEPS, STEPS * EPOCHS]
     assert [row["epoch"] for row in whole.rows.values()] == [1.0, 2.0]
 
 
@@ -101,7 +105,8 @@ def test_the_loss_is_the_mean_of_the_epoch_and_long_epochs_print_more_lines(
         mean = sum(losses[epoch * STEPS : (epoch + 1) * STEPS]) / STEPS
         assert row["train/loss"] == pytest.approx(mean, rel=1e-5)
     lines = capsys.readouterr().out.splitlines()
-    assert ("0.5/2", "2/8") in steps(lines) and any("validates 1/" in line for line in lines)
+    assert ("0.5/2", "2/8") in steps(lines)
+    assert any("validates 1/" in line for line in lines)
 
 
 def test_a_terminal_shows_one_bar_of_its_width_for_all_epochs(
@@ -118,5 +123,7 @@ def test_a_terminal_shows_one_bar_of_its_width_for_all_epochs(
     states = [state for state in bar.split("\r") if state.strip()]
     assert max(map(len, states)) <= 80
     counts = [int(state.split("/")[0]) for state in states]
-    assert counts == sorted(counts) and states[-1].startswith(f"{STEPS * EPOCHS}/{STEPS * EPOCHS} ")
-    assert any("validates 1/" in state for state in states) and "left, loss " in states[-1]
+    assert counts == sorted(counts)
+    assert states[-1].startswith(f"{STEPS * EPOCHS}/{STEPS * EPOCHS} ")
+    assert any("validates 1/" in state for state in states)
+    assert "left, loss " in states[-1]

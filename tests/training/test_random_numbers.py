@@ -17,7 +17,9 @@ def test_numbers_are_uniform_and_uncorrelated() -> None:
     row = np.arange(1000)[:, None]
     item = np.arange(100)[None]
     numbers = uniform(row, 5, item)
-    assert numbers.shape == (1000, 100) and numbers.min() >= 0 and numbers.max() < 1
+    assert numbers.shape == (1000, 100)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
     assert abs(numbers.mean() - 0.5) < 4 * np.sqrt(1 / 12 / numbers.size)
     share = np.histogram(numbers, 10, (0, 1))[0] / numbers.size
     assert np.abs(share - 0.1).max() < 4 * np.sqrt(0.09 / numbers.size)

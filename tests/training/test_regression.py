@@ -38,7 +38,8 @@ def _plain(value: Any) -> float | None:
 def test_figures_on_the_sample_stay(name: str, store_path: Path) -> None:
     expected = json.loads(EXPECTED.read_text("utf-8"))[name]
     measured = figures(name, store_path)
-    assert measured.keys() == expected.keys() and len(expected["focal"]) > 8
+    assert measured.keys() == expected.keys()
+    assert len(expected["focal"]) > 8
     for group, values in expected.items():
         assert measured[group] == pytest.approx(values, abs=TOLERANCE[name]), group
 

@@ -173,16 +173,21 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert torch.load(last, weights_only=True)["global_step"] in (4, 5)
     last.write_bytes(last.read_bytes()[:-1000])  # as a disk may damage it
     done = train(store_path, runs, f"--resume={folder}", "--trainer.callbacks=null")
-    assert done.returncode == 0 and f"warning: {last}" in done.stderr and str(previous) in done.stderr
+    assert done.returncode == 0
+    assert f"warning: {last}" in done.stderr
+    assert str(previous) in done.stderr
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert config["resume"] is None and config["trainer"]["logger"]["init_args"]["version"] is None
+    assert config["resume"] is None
+    assert config["trainer"]["logger"]["init_args"]["version"] is None
     assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))
 
     runs = tmp_path / "stopped"
     done = train(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
-    assert done.returncode == STOPPED and "Traceback" not in done.stderr
+    assert done.returncode == STOPPED
+    assert "Traceback" not in done.stderr
     *_, message, command = done.stdout.splitlines()
-    assert message.startswith(f"Stopped as requested; saved {runs}") and message.endswith("Resume with:")
+    assert message.startswith(f"Stopped as requested; saved {runs}")
+    assert message.endswith("Resume with:")
     program, *rest = shlex.split(command)
     assert rest == ["train", "--resume", str(runs / "forecaster" / "version_0")], "its config is its own"
     done = call([sys.executable, "-m", program, *rest, "--trainer.callbacks=null"])

@@ -58,7 +58,8 @@ CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
 def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: str) -> None:
     with pytest.raises(DataError) as error:
         train(settings.split())
-    assert sentence in str(error.value) and "\n" not in str(error.value)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,8 @@ def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path
     wrong.write_text(content)
     with pytest.raises(DataError) as error:
         train(["--config", str(right), f"--config={wrong}"])
-    assert str(error.value).startswith(f"{wrong}") and sentence in str(error.value)
+    assert str(error.value).startswith(f"{wrong}")
+    assert sentence in str(error.value)
 
 
 def test_unusable_config_files_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:
@@ -148,5 +150,6 @@ def test_the_command_line_overrides_configs_wherever_they_are_named(
     with pytest.raises(SystemExit) as end:
         train([*words.format(first=first, second=second, run=tmp_path).split(), "--print_config"])
     config = yaml.safe_load(capsys.readouterr().out)
-    assert end.value.code == 0 and config["resume"] == str(tmp_path)
+    assert end.value.code == 0
+    assert config["resume"] == str(tmp_path)
     assert (config["trainer"]["max_epochs"], config["data"]["batch_size"]) == (3, 6)

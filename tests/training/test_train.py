@@ -60,12 +60,15 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     assert trained is not None
     report(trained)
     out = capsys.readouterr().out
-    assert "Validation, 5 scenarios" in out and "scored (41)" in out
+    assert "Validation, 5 scenarios" in out
+    assert "scored (41)" in out
     checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
     model = Forecaster.load(checkpoint)
     custom = sys.modules["my_model"]
-    assert type(model.decoder) is custom.LinearDecoder and isinstance(model.decoder, SceneDecoder)
-    assert type(model.encoder) is custom.MeanEncoder and isinstance(model.encoder, TokenEncoder)
+    assert type(model.decoder) is custom.LinearDecoder
+    assert isinstance(model.decoder, SceneDecoder)
+    assert type(model.encoder) is custom.MeanEncoder
+    assert isinstance(model.encoder, TokenEncoder)
     torch.manual_seed(0)
     fresh = Forecaster.build(model.config).state_dict()
     trained_weights = model.state_dict()
@@ -143,5 +146,6 @@ def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) 
     assert first.version == second.version == 0, "both have looked before either has a folder"
     record.create_run_folder(first)
     record.create_run_folder(second)
-    assert first.version == 0 and second.version == 1
+    assert first.version == 0
+    assert second.version == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}

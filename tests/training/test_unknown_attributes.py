@@ -20,7 +20,9 @@ def test_each_attribute_is_unknown_in_some_scenes_and_all_together_in_some(scena
     config = FeatureConfig(max_agents=4, max_lanes=10_000, lane_radius_m=1e6)
     single = scene_features(ScenarioBatch.of([scenario]), config)
     recorded = attributes(single)
-    assert recorded["boundaries"] and recorded["marks"] and recorded["classes"]
+    assert recorded["boundaries"]
+    assert recorded["marks"]
+    assert recorded["classes"]
     stays = dict.fromkeys(recorded, 0)
     lacks_all = 0
     for seed in range(count):

@@ -101,4 +101,5 @@ def test_legend_contains_only_what_is_drawn() -> None:
     lines = {"history", "true future", "true future, scored"}
     assert {entry.get_text() for entry in legend.get_texts()} == agents | lines
     legend = draw_scene(make_scenario(OBSERVED)).axes[0].get_legend()
-    assert legend is not None and not lines & {entry.get_text() for entry in legend.get_texts()} - {"history"}
+    assert legend is not None
+    assert not lines & {entry.get_text() for entry in legend.get_texts()} - {"history"}

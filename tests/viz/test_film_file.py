@@ -44,7 +44,8 @@ def test_mp4_contains_every_picture_at_its_time(tmp_path: Path) -> None:
     assert next(reader)["size"] == (62, 42), "H.264 needs even sides"
     first = np.frombuffer(next(reader), np.uint8).reshape(42, 62, 3).astype(int)
     reader.close()
-    assert np.abs(first[30, 40] - 200).max() < 8 and np.abs(first[15, 5] - [213, 94, 0]).max() < 60
+    assert np.abs(first[30, 40] - 200).max() < 8
+    assert np.abs(first[15, 5] - [213, 94, 0]).max() < 60
 
 
 def test_other_encoders_serve_and_other_formats_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +76,8 @@ def test_a_failure_leaves_the_old_film(tmp_path: Path, suffix: str) -> None:
     path.write_text("the old film")
     with pytest.raises(DataError, match="no tenth picture"):
         write_film(path, Breaks(), fps=10.0)
-    assert path.read_text() == "the old film" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "the old film"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("size", [(21, 31), (90, 120)])

@@ -55,7 +55,8 @@ def test_totals_are_written(figure: Figure, real_scene: Scenario, attention: Att
     agents = attention.shares(real_scene.focal_id)[: len(attention.track_id)].sum()
     assert text(figure, "attention-total") == f"attention: {agents:.0%} agents, {1 - agents:.0%} lanes"
     legend = figure.axes[0].get_legend()
-    assert legend is not None and "attention" in [entry.get_text() for entry in legend.get_texts()]
+    assert legend is not None
+    assert "attention" in [entry.get_text() for entry in legend.get_texts()]
 
 
 def test_attention_to_nothing_or_to_agents_alone(real_scene: Scenario, attention: Attention) -> None:

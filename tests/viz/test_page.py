@@ -1,26 +1,19 @@
-"""The page contains what scenario, forecast and evaluation contain, and needs no other file."""
+"""The page contains what scenario, forecast and evaluation contain."""
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from av2.datasets.motion_forecasting.eval.metrics import compute_fde
 
-from tests.conftest import ROOT
+from tests.viz.pages import FixedPredictor, points, write
 from tests.viz.scenes import OBSERVED, make_forecast, make_map, make_scenario, with_scales
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.forecast import Attention, Forecast
+from trajpred.forecast import Attention
 from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
@@ -32,53 +25,11 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.time_grid import earlier as seen_earlier
 from trajpred.tracks import TrackCategory
 from trajpred.viz.forecast_layer import lateral_band
-from trajpred.viz.page import SCRIPTS, page_colors, write_page
 from trajpred.viz.page.forecast_data import HEAD_SHARE, SHARE, ModelResult, pack_attention
 from trajpred.viz.page.map_data import PAINTS, pack_map
 from trajpred.viz.page.scene_data import focal_facts, pack_scene
-from trajpred.viz.style import LIGHT, TINTS
+from trajpred.viz.style import TINTS
 from trajpred.viz.view import focal_position
-
-STATIC = ROOT / "trajpred" / "viz" / "page" / "static"
-
-
-class Page:
-    """What a browser finds in the file: data blocks, code, and references to other files."""
-
-    def __init__(self, path: Path) -> None:
-        self.source = path.read_text(encoding="utf-8")
-        scripts = re.findall(r"<script([^>]*)>(.*?)</script>", self.source, re.DOTALL)
-        self.code = [text for kind, text in scripts if not kind]
-        self.blocks = {kind.split('"')[3]: text for kind, text in scripts if kind}
-        tags = re.findall(r"<[a-z][^>]*>", re.sub(r"(?s)<(script|style).*?</\1>", "", self.source))
-        self.references = re.findall(r'\b(?:src|href|action|data)="([^"]*)"', "".join(tags))
-        assert len(re.findall("<script", self.source)) == len(scripts) == self.source.count("</script")
-
-    @property
-    def index(self) -> Any:
-        return json.loads(self.blocks["index"])
-
-    def scene(self, number: int) -> Any:
-        return json.loads(gzip.decompress(base64.b64decode(json.loads(self.blocks[f"scene-{number}"]))))
-
-
-class FixedPredictor(Predictor):
-    """Predicts the same modes for every scenario."""
-
-    def __init__(self, name: str = "fixed", walker: str = "walker", **changes: Any) -> None:
-        self.name, self.tracks, self.changes = name, ("car", walker), changes
-
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        return [replace(make_forecast(one, self.tracks), **self.changes) for one in scenarios]
-
-
-def write(path: Path, scenes: list[Scenario], *predictors: Any, **options: Any) -> Page:
-    return Page(write_page(path, scenes, predictors, progress=False, **options))
-
-
-def points(packed: dict[str, Any]) -> np.ndarray:
-    """Coordinates ``[..., P, 2]`` in centimetres."""
-    return np.stack([np.cumsum(packed[axis], axis=-1) for axis in "xy"], axis=-1)
 
 
 def test_states_and_modes_are_exact_to_the_centimetre() -> None:
@@ -110,7 +61,8 @@ def test_map_is_the_scenarios() -> None:
     # The dashed white line that both lanes share, and both lines of a double yellow one.
     strokes = sorted((one["paint"], one["dashed"]) for one in packed["stroke"])
     assert strokes == [(PAINTS.index("WHITE"), 1), *[(PAINTS.index("YELLOW"), 0)] * 2]
-    assert [arrow[3] for arrow in packed["arrow"]] == [12000, 12000] and abs(packed["arrow"][0][2]) < 2
+    assert [arrow[3] for arrow in packed["arrow"]] == [12000, 12000]
+    assert abs(packed["arrow"][0][2]) < 2
     for polygon in (*packed["ground"], *packed["bar"], *packed["tint"], *packed["crossing"]):
         x, y = points(polygon).T
         assert x @ np.roll(y, -1) - y @ np.roll(x, -1) > 0, "counter-clockwise"
@@ -147,7 +99,8 @@ def test_a_stream_is_what_was_predicted_at_each_update(real_scene: Scenario, tmp
     page = write(tmp_path / "page.html", [real_scene], StreamedPredictor(model, 0.5, 3))
     packed, tracks, now = page.scene(0), real_scene.tracks, real_scene.num_observed - 1
     stream, focal = packed["models"][0]["stream"], packed["focal"]
-    assert page.index["streams"] and stream["step"] == [now - 10, now - 5, now]
+    assert page.index["streams"]
+    assert stream["step"] == [now - 10, now - 5, now]
     for u, back in enumerate((10, 5)):
         earlier, [forecast] = stream["earlier"][u], model([seen_earlier(real_scene, back)])
         assert {packed["role"][track] for track in earlier["tracks"]} == {"FOCAL", "SCORED"}
@@ -160,15 +113,18 @@ def test_a_stream_is_what_was_predicted_at_each_update(real_scene: Scenario, tmp
         assert stream["scores"]["minFDE6"][focal][u] == pytest.approx(error, abs=0.006)
     first = [scores[0] for scores in stream["scores"]["mode displacement"]]
     assert first == [None] * len(tracks), "nothing was predicted before"
-    assert packed["models"][0]["steps"] == 60 and model([real_scene])[0].trajectory.shape[2] == 60
+    assert packed["models"][0]["steps"] == 60
+    assert model([real_scene])[0].trajectory.shape[2] == 60
 
 
 def test_missing_futures_maps_and_last_states(tmp_path: Path) -> None:
     scene = make_scenario(OBSERVED)
     page = write(tmp_path / "page.html", [scene], FixedPredictor())
     [entry], [model] = page.index["scenes"], page.scene(0)["models"]
-    assert entry["metrics"] == [None] and (entry["manoeuvre"], entry["class"]) == ("unknown", "vehicle")
-    assert model["end_error"] == [[None] * 6] * 2 and page.scene(0)["map"]["ground"] == []
+    assert entry["metrics"] == [None]
+    assert (entry["manoeuvre"], entry["class"]) == ("unknown", "vehicle")
+    assert model["end_error"] == [[None] * 6] * 2
+    assert page.scene(0)["map"]["ground"] == []
     scene = make_scenario()
     valid = scene.tracks.valid.copy()
     valid[scene.focal, OBSERVED - 1] = False  # not scored, and without a manoeuvre
@@ -192,7 +148,8 @@ def test_attention_is_the_models(real_scene: Scenario, attention: Attention) -> 
         expected[senders] = attention.shares(name)
         assert np.abs(stored - expected).max() <= SHARE / 2 + 1e-6
     scored = real_scene.tracks.category >= TrackCategory.SCORED
-    assert scored[receiver[: len(heads)]].all() and not scored[receiver[len(heads) :]].any()
+    assert scored[receiver[: len(heads)]].all()
+    assert not scored[receiver[len(heads) :]].any()
     assert np.abs(heads.mean(axis=1) * HEAD_SHARE - share[: len(heads)] * SHARE).max() < HEAD_SHARE
 
 
@@ -201,8 +158,10 @@ def test_page_contains_both_forecasts_of_a_what_if(
 ) -> None:
     page = write(tmp_path / "a.html", [real_scene], model, without=["nearest"])
     packed, removed = page.scene(0), road_users(real_scene, ["nearest"])
-    assert [packed["track_id"][row] for row in packed["removed"]] == removed and page.index["removes"]
-    assert page.index["heads"] == [[2, 2]] and len(page.source) < 300_000
+    assert [packed["track_id"][row] for row in packed["removed"]] == removed
+    assert page.index["removes"]
+    assert page.index["heads"] == [[2, 2]]
+    assert len(page.source) < 300_000
     [other], [original] = model([without(real_scene, removed)]), model([real_scene])
     [stored] = packed["without"]
     expected = other.trajectory - focal_position(real_scene)
@@ -215,79 +174,3 @@ def test_page_contains_both_forecasts_of_a_what_if(
     ]
     shift = stored["shift_m"][stored["tracks"].index(real_scene.focal)]
     assert shift == pytest.approx(np.hypot(*(means[1] - means[0])), abs=0.006)
-
-
-def test_the_file_needs_no_other_file(tmp_path: Path) -> None:
-    page = write(tmp_path / "deep" / "page.html", [make_scenario(map=make_map())], FixedPredictor())
-    assert page.source.lower().startswith("<!doctype html>")
-    assert len(page.code) == 1 and set(page.blocks) == {"index", "scene-0"}
-    assert page.references == ["data:,"], "an icon, so that the browser requests none"
-    assert not re.search(r"https?:|\bfetch\(|\bimport\b|XMLHttp|WebSocket", page.code[0])
-    style = page.source.split("<style>")[1].split("</style>")[0]
-    assert not re.search(r"https?:|@import|url\(", style)
-    assert sorted(path.name for path in STATIC.glob("*.js")) == sorted(SCRIPTS)
-
-
-def test_texts_cannot_break_out(tmp_path: Path) -> None:
-    evil = "</script><script>alert(1)</script><!--<b>&\"'\u2028/*JS*/<!--DATA-->"
-    scene = replace(make_scenario(), scenario_id=evil, city=evil)
-    names = np.array([evil if name == "walker" else name for name in scene.tracks.track_id.tolist()])
-    scene = replace(scene, tracks=replace(scene.tracks, track_id=names))
-    page = write(tmp_path / "page.html", [scene], FixedPredictor(evil, walker=evil))
-    assert len(page.code) == 1 and set(page.blocks) == {"index", "scene-0"}
-    assert evil not in page.source and "alert" not in page.code[0]
-    index, packed = page.index, page.scene(0)
-    assert (index["scenes"][0]["id"], index["models"], packed["id"]) == (evil, [evil], evil)
-    assert evil in packed["track_id"] and index["scenes"][0]["city"] == evil
-
-
-def test_invalid_pages_are_rejected(tmp_path: Path) -> None:
-    scene, path, fixed = make_scenario(), tmp_path / "page.html", FixedPredictor()
-    for match, scenes, predictors, options in (
-        ("at least one", [], [], {}),
-        ("duplicates", [scene, scene], [], {}),
-        ("at most two", [scene], [fixed] * 3, {}),
-        ("needs a model", [scene], [], {"without": ["nearest"]}),
-        ("focal", [scene], [fixed], {"without": ["car"]}),
-    ):
-        with pytest.raises(DataError, match=match):
-            write(path, scenes, *predictors, **options)
-    with pytest.raises(DataError, match="is not of scenario"):
-        pack_scene(scene, [ModelResult(replace(make_forecast(scene), scenario_id="other"))])
-    assert not path.exists()
-
-
-def test_failing_scenes_are_reported_and_omitted(tmp_path: Path) -> None:
-    """Of two models, whose forecasts and metrics are kept apart."""
-    scenes = [replace(make_scenario(), scenario_id=name) for name in "abcde"]
-    path, failed = tmp_path / "page.html", {}
-
-    class Fails(FixedPredictor):
-        def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-            if any(one.scenario_id == "d" for one in scenarios):
-                raise RuntimeError("out of ideas")
-            made = super().__call__(scenarios)
-            return [replace(x, trajectory=x.trajectory + 1e9 * (x.scenario_id == "b")) for x in made]
-
-    def on_error(scene: Scenario, error: Exception) -> None:
-        failed[scene.scenario_id] = str(error)
-
-    far = FixedPredictor("far", trajectory=make_forecast(scenes[0]).trajectory + 7.0)
-    page = write(path, scenes, Fails(), far, on_error=on_error, batch_size=3)
-    models = page.scene(0)["models"]
-    np.testing.assert_array_equal(points(models[1]), points(models[0]) + 700)
-    metrics = [dict(zip(page.index["metrics"], m, strict=True)) for m in page.index["scenes"][0]["metrics"]]
-    assert page.index["models"] == ["fixed", "far"] and metrics[1]["minFDE6"] > metrics[0]["minFDE6"]
-    assert [entry["id"] for entry in page.index["scenes"]] == ["a", "c", "e"] and page.scene(1)["id"] == "c"
-    assert list(failed) == ["b", "d"] and "too far" in failed["b"] and failed["d"] == "out of ideas"
-    before = path.read_text()
-    with pytest.raises(RuntimeError, match="out of ideas"):
-        write(path, scenes[2:], Fails())
-    with pytest.raises(DataError, match="none can be displayed"):
-        write(path, [scenes[3]], Fails(), on_error=on_error)
-    assert path.read_text() == before and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_theme_names_the_colours_that_the_script_uses() -> None:
-    used = set(re.findall(r"colors\.(\w+)", "".join((STATIC / name).read_text() for name in SCRIPTS)))
-    assert used - {"text", "leader"} <= page_colors(LIGHT).keys()

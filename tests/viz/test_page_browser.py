@@ -28,7 +28,8 @@ def listed(browser: Browser) -> list[str]:
 def test_loads_from_disk_without_errors_or_network(browser: Browser, page: Path, theme: str) -> None:
     browser.page.emulate_media(color_scheme=theme)
     browser.open(page)
-    assert browser.errors == [] and browser.requests == [page.as_uri()]
+    assert browser.errors == []
+    assert browser.requests == [page.as_uri()]
     assert browser.ask("document.documentElement.dataset.theme") == theme
     assert (browser.picture()[2, 2, :3].mean() > 0.8) == (theme == "light")
     browser.do("get('theme').click()")
@@ -83,7 +84,8 @@ def test_the_list_filters_sorts_and_opens(browser: Browser, page: Path, scenes: 
     browser.open(page)
     everything = listed(browser)
     values = browser.ask("state.listed.map(i => index.scenes[i].metrics[0][1])")
-    assert len(everything) == 3 and values == sorted(values, reverse=True)
+    assert len(everything) == 3
+    assert values == sorted(values, reverse=True)
     browser.do("get('order').click()")
     assert listed(browser) == everything[::-1]
     browser.do("get('order').click()")
@@ -99,7 +101,8 @@ def test_the_list_filters_sorts_and_opens(browser: Browser, page: Path, scenes: 
     browser.do("document.querySelector('#list button').click()")
     browser.wait(f"state.scene.id === '{everything[1]}'")
     enter(browser, "search", "no such scenario")
-    assert listed(browser) == [] and browser.errors == []
+    assert listed(browser) == []
+    assert browser.errors == []
     enter(browser, "search", "")
     first, second = browser.ask("state.listed.slice(0, 2)")
     for key, number in (("k", first), ("j", second)):
@@ -142,7 +145,8 @@ def test_earlier_updates_are_shown_at_their_time(
     assert browser.ask("state.step") == now - 5
     before = browser.picture()
     browser.do("get('layer-updates').click()")
-    assert browser.picture().shape > before.shape and browser.ask("panes[0].chart.hidden"), "more room"
+    assert browser.picture().shape > before.shape, "more room"
+    assert browser.ask("panes[0].chart.hidden"), "more room"
     assert browser.ask("panes[0].forecast") == 0
     assert browser.errors == []
 
@@ -165,14 +169,19 @@ def test_pointing_shows_numbers_and_clicking_selects(browser: Browser, page: Pat
     browser.mouse.move(*place)
     browser.do("0")
     tip = browser.ask("get('tip').innerText")
-    assert "bus" in tip and "m/s" in tip and browser.ask(f"state.scene.track_id[{bus}]") in tip
+    assert "bus" in tip
+    assert "m/s" in tip
+    assert browser.ask(f"state.scene.track_id[{bus}]") in tip
     browser.mouse.click(*place)
     assert browser.ask("state.selected") == bus
     browser.do("select(state.scene.focal)")
     browser.mouse.move(*browser.at("state.scene.modes(0, state.scene.focal).at(0).points.at(-1)"))
     browser.do("0")
     tip = browser.ask("get('tip').innerText")
-    assert tip.startswith("Mode ") and "from the truth" in tip and "%" in tip and browser.errors == []
+    assert tip.startswith("Mode ")
+    assert "from the truth" in tip
+    assert "%" in tip
+    assert browser.errors == []
 
 
 def test_dragging_pans_wheel_zooms_and_fit_returns(browser: Browser, page: Path) -> None:
@@ -185,7 +194,8 @@ def test_dragging_pans_wheel_zooms_and_fit_returns(browser: Browser, page: Path)
     browser.mouse.up()
     browser.do("0")
     x, y, scale = browser.ask(view)
-    assert [x, y] == pytest.approx([before[0] - 60 / scale, before[1] - 30 / scale]) and scale == before[2]
+    assert [x, y] == pytest.approx([before[0] - 60 / scale, before[1] - 30 / scale])
+    assert scale == before[2]
     point = browser.ask("panes[0].toMetres([200, 200])")
     corner = browser.ask("(r => [r.left, r.top])(panes[0].canvas.getBoundingClientRect())")
     browser.mouse.move(corner[0] + 200, corner[1] + 200)
@@ -229,8 +239,11 @@ def test_what_if_switches_forecasts(
     before = browser.picture()
     browser.key("w")
     summary = browser.ask("document.querySelector('.summary').innerText")
-    assert (browser.picture() != before).any() and "without" in summary and "away" in summary
-    assert browser.ask("panes[0].forecast") == 1 and "removed" in browser.ask("get('legend').innerText")
+    assert (browser.picture() != before).any()
+    assert "without" in summary
+    assert "away" in summary
+    assert browser.ask("panes[0].forecast") == 1
+    assert "removed" in browser.ask("get('legend').innerText")
     browser.key("w")
     np.testing.assert_array_equal(browser.picture(), before)
     assert browser.errors == []
@@ -248,7 +261,8 @@ def test_two_models_share_view_and_time(browser: Browser, both: Path) -> None:
         after = browser.ask(pictures)
         assert all(a != b for a, b in zip(before, after, strict=True))
         before = after
-    assert "minFDE6, B" in browser.ask("get('sort').innerText") and browser.errors == []
+    assert "minFDE6, B" in browser.ask("get('sort').innerText")
+    assert browser.errors == []
 
 
 def test_agents_without_a_future_stay_at_their_last_state(browser: Browser, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def test_nothing_is_cut_and_panes_are_aligned(browser: Browser, both: Path, widt
         assert browser.ask(CUT) == [], action
     edges = "['top', 'height'].map(k => panes.map(p => p.stage.getBoundingClientRect()[k]))"
     tops, heights = browser.ask(edges)
-    assert abs(heights[0] - heights[1]) < (3 if width > 860 else 90) and min(heights) > 100
+    assert abs(heights[0] - heights[1]) < (3 if width > 860 else 90)
+    assert min(heights) > 100
     assert tops[0] == tops[1] or width < 860, "although one header takes more lines"
     browser.size(1280, 800)
 
@@ -58,7 +59,8 @@ def test_the_first_view_fits_the_futures_until_it_is_moved(browser: Browser, bot
         browser.open(both, TURN) if width == 1440 else browser.do("0")
         size = np.array(browser.ask("[panes[0].width, panes[0].height]"))
         reach = np.array(browser.ask(ends))
-        assert (reach > 0.09 * size).all() and (reach < 0.91 * size).all(), "room for labels"
+        assert (reach > 0.09 * size).all(), "room for labels"
+        assert (reach < 0.91 * size).all(), "room for labels"
         assert (np.ptp(reach, axis=0) > 0.4 * size).any(), "and not much more than that"
     browser.do("zoomAt(panes[0], [50, 60], 1.3); redraw()")
     moved = browser.ask("[camera.x, camera.y, camera.scale]")
@@ -91,9 +93,11 @@ def test_everything_can_be_done_with_keys(browser: Browser, both: Path) -> None:
     browser.do("get('help').close()")
     browser.key("n")
     chosen = browser.ask("state.selected")
-    assert browser.ask("state.scene.role[state.selected]") == "SCORED" and browser.ask("camera.fitted")
+    assert browser.ask("state.scene.role[state.selected]") == "SCORED"
+    assert browser.ask("camera.fitted")
     browser.key("p")
-    assert browser.ask("state.selected === state.scene.focal") and chosen != browser.ask("state.selected")
+    assert browser.ask("state.selected === state.scene.focal")
+    assert chosen != browser.ask("state.selected")
     x, scale = browser.ask("[camera.x, camera.scale]")
     browser.key("+")
     assert browser.ask("camera.scale") > scale
@@ -101,11 +105,13 @@ def test_everything_can_be_done_with_keys(browser: Browser, both: Path) -> None:
     assert browser.ask("[camera.x, state.step]") == [pytest.approx(x), 50], "arrows are time"
     browser.do("panes[1].canvas.focus()")
     browser.key("ArrowRight")
-    assert browser.ask("camera.x") > x and browser.ask("state.step") == 50, "in the scene they move it"
+    assert browser.ask("camera.x") > x, "in the scene they move it"
+    assert browser.ask("state.step") == 50, "in the scene they move it"
     browser.key("f")
     assert browser.ask("camera.scale") == pytest.approx(scale)
     browser.key("/")
-    assert browser.ask("document.activeElement.id") == "search" and browser.errors == []
+    assert browser.ask("document.activeElement.id") == "search"
+    assert browser.errors == []
 
 
 def test_links_are_copied_and_pictures_saved(browser: Browser, both: Path) -> None:
@@ -121,5 +127,6 @@ def test_links_are_copied_and_pictures_saved(browser: Browser, both: Path) -> No
     saved, shown = imread(BytesIO(base64.b64decode(data.split(",")[1])), format="png"), browser.picture()
     height, width = shown.shape[:2]
     np.testing.assert_array_equal(saved[-height:, :width, :3], shown[..., :3])
-    assert saved.shape[1] >= 2 * width and np.ptp(saved[:-height]) > 0.5, "both scenes below a line of text"
+    assert saved.shape[1] >= 2 * width, "both scenes below a line of text"
+    assert np.ptp(saved[:-height]) > 0.5, "both scenes below a line of text"
     assert browser.errors == []

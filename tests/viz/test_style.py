@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import Any
 
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+from tests.conftest import ROOT
+from trajpred.viz.page import SCRIPTS, page_colors
 from trajpred.viz.style import LIGHT, PAINT, THEMES, Role, Theme
 
+STATIC = ROOT / "trajpred" / "viz" / "page" / "static"
 #: Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 VISION = {
     "full": np.eye(3),
@@ -86,3 +90,8 @@ def test_probabilities_differ_from_each_other_and_from_roles(theme: Theme, visio
     contrasts = [contrast(color, theme.background) for color in colors]
     assert contrasts == sorted(contrasts), "likelier: more contrast"
     assert len(set(contrasts)) == len(contrasts)
+
+
+def test_a_theme_names_the_colours_that_the_script_uses() -> None:
+    used = set(re.findall(r"colors\.(\w+)", "".join((STATIC / name).read_text() for name in SCRIPTS)))
+    assert used - {"text", "leader"} <= page_colors(LIGHT).keys()

@@ -55,7 +55,8 @@ class EdgeBias(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         first, activation, second = self.net
-        assert isinstance(first, nn.Linear) and isinstance(second, nn.Linear)
+        assert isinstance(first, nn.Linear)
+        assert isinstance(second, nn.Linear)
         used = features[self.skip :].flatten(1)
         x = torch.addmm(first.bias[:, None], first.weight, used)
         scores = second.weight @ activation(x)

@@ -35,5 +35,6 @@ def check(case: Case) -> None:
         bias = case["attn_bias"].to(dtype) if with_bias else None
         assert with_bias or "attn_bias" not in case or (case["attn_bias"] == 0).all()
         out = layer.eval().to(dtype)(case["x"].to(dtype), bias, mask)
-        assert out.isfinite().all() and out.dtype == dtype
+        assert out.isfinite().all()
+        assert out.dtype == dtype
         case.close(out, name, mask)

@@ -12,7 +12,8 @@ from trajpred.nn.published.graph_transformer_net import adjacency, laplacian_pos
 
 def check(case: Case) -> None:
     options = case.options
-    assert options["normalization"] == "sym" and options["drop_first"]
+    assert options["normalization"] == "sym"
+    assert options["drop_first"]
     options.ignore("isolated", "self_loops")  # seen in edge_index
     n = options["num_nodes"]
     k = options["k"]
@@ -24,7 +25,8 @@ def check(case: Case) -> None:
 
     out = laplacian_positional_encoding(case["edge_index"], batch, k)
     columns = min(k, n - 1)
-    assert out.shape == (n, k) and not out[:, columns:].any()
+    assert out.shape == (n, k)
+    assert not out[:, columns:].any()
     check_columns(case, out[:, :columns].double(), laplacian)
 
 

@@ -60,11 +60,13 @@ def test_parallel_edges_self_loops_and_padding() -> None:
     assert direct_edges(edges, padding)[:2].tolist() == [[-1, 3], [-1, 2]]
     many = GraphStructure.of(edges, types, padding)
     assert many.hops.tolist() == [[[0, 1], [UNREACHABLE, 0]], [[0, -1], [-1, -1]]]
-    assert many.edges.shape == (2, 2, 2, 5, 1) and many.edges[0, :, :, 0, 0].tolist() == [
+    assert many.edges.shape == (2, 2, 2, 5, 1)
+    assert many.edges[0, :, :, 0, 0].tolist() == [
         [0, 8],
         [0, 0],
     ]
-    assert many.out_degree.tolist() == [[1, 1], [0, -1]] and many.in_degree.tolist() == [
+    assert many.out_degree.tolist() == [[1, 1], [0, -1]]
+    assert many.in_degree.tolist() == [
         [0, 2],
         [0, -1],
     ]

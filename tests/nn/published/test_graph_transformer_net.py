@@ -125,7 +125,8 @@ def test_laplacian_of_directed_parallel_and_loop_edges_and_of_padding() -> None:
     either = torch.tensor([[0.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]]).double()
     scale = torch.tensor([2.0, 3.0, 1.0]).double().rsqrt()
     count, mask = adjacency(edge_index, batch)
-    assert mask.tolist() == [[True] * 3, [False] * 3, [True, True, False]] and not count[1:].any()
+    assert mask.tolist() == [[True] * 3, [False] * 3, [True, True, False]]
+    assert not count[1:].any()
     laplacian = torch.from_numpy(normalized_laplacian(count[0].numpy()))
     assert_close(laplacian, torch.eye(3).double() - scale[:, None] * either * scale)
     assert normalized_laplacian(count[2, :2, :2].numpy()).tolist() == [[1, 0], [0, 1]]
@@ -148,7 +149,9 @@ def test_random_walk_encoding_of_a_batch_is_pygs_of_each_graph() -> None:
 def test_encodings_of_graphs_without_edges(nodes: int) -> None:
     laplacian = laplacian_positional_encoding(NO_EDGES, alone(nodes), 2)
     walk = random_walk_positional_encoding(NO_EDGES, alone(nodes), 2)
-    assert laplacian.shape == walk.shape == (nodes, 2) and laplacian.isfinite().all() and not walk.any()
+    assert laplacian.shape == walk.shape == (nodes, 2)
+    assert laplacian.isfinite().all()
+    assert not walk.any()
     for encode in (laplacian_positional_encoding, random_walk_positional_encoding):
         with pytest.raises(ValueError, match="at least 1"):
             encode(NO_EDGES, alone(nodes), 0)

@@ -102,7 +102,8 @@ def test_penalty_is_that_of_every_kernel_and_no_bias() -> None:
     kernels = [p for name, p in conv.named_parameters() if name.endswith(".weight")]
     assert_close(conv.penalty(), 0.3 * torch.stack([w.square().sum() for w in kernels]).sum())
     conv.penalty().backward()
-    assert all(w.grad is not None and w.grad.any() for w in kernels) and conv.query.bias.grad is None
+    assert all(w.grad is not None and w.grad.any() for w in kernels)
+    assert conv.query.bias.grad is None
     assert with_weights().penalty() == 0
 
 

@@ -86,8 +86,11 @@ def test_empty_batches_queries_and_keys(shape: tuple[int, int, int], return_atte
     masks = {"mask": torch.ones(B, n).bool(), "key_mask": torch.ones(B, m).bool()}
     out = run(attend, x, z, **masks, return_attention=return_attention)
     out.sum().backward()
-    assert out.shape == (B, n, HIDDEN) and out.isfinite().all() and (m > 0 or not out.any())
-    assert x.grad is not None and x.grad.isfinite().all()
+    assert out.shape == (B, n, HIDDEN)
+    assert out.isfinite().all()
+    assert m > 0 or not out.any()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
 
 
 @fused_or_not
@@ -99,7 +102,8 @@ def test_half_precision_masks_exactly(dtype: torch.dtype, return_attention: bool
     reference = PaddedAttention(HIDDEN, None, HEADS).double()
     reference.load_state_dict(attend.state_dict())
     out = run(attend, x, mask=mask, return_attention=return_attention)
-    assert out.dtype == dtype and not out[~mask].any()
+    assert out.dtype == dtype
+    assert not out[~mask].any()
     assert_close(out.double(), reference(x.double(), mask=mask), rtol=0.1, atol=0.3)
 
 
@@ -126,7 +130,8 @@ def test_a_row_of_excluded_pairs_attends_to_nothing(shape: tuple[int, ...]) -> N
     out = attention(x, x, bias)
     again, weight = attention(x, x, bias, return_attention=True)
     assert_close(out, again)
-    assert not weight[:, :, 1].any() and torch.equal(out[:, 1], attention.out.bias.expand(2, 8))
+    assert not weight[:, :, 1].any()
+    assert torch.equal(out[:, 1], attention.out.bias.expand(2, 8))
     kept = torch.tensor([0, 2, 3, 4])
     assert_close(weight[:, :, kept].sum(-1), torch.ones(2, 2, 4))
     assert not weight[..., 2:].any()

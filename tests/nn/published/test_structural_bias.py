@@ -40,8 +40,11 @@ def test_kernel_before_training_and_in_half_precision() -> None:
     kernel = GaussianDistanceKernel(K, 3)
     pair = torch.zeros(1, 4, 4, 2).long()
     distance = torch.rand(1, 4, 4)
-    assert (kernel.scale[pair].sum(-1) == 2).all() and not kernel.offset.any()
-    assert (kernel.mean >= 0).all() and (kernel.mean <= 3).all() and kernel.std.std() > 0
+    assert (kernel.scale[pair].sum(-1) == 2).all()
+    assert not kernel.offset.any()
+    assert (kernel.mean >= 0).all()
+    assert (kernel.mean <= 3).all()
+    assert kernel.std.std() > 0
     with torch.autocast("cpu", torch.bfloat16):
         assert_close(kernel(distance, pair), kernel(distance, pair).float())
     near = kernel(distance.half().float(), pair)
@@ -60,10 +63,13 @@ def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -
     _, structure = random_graph([5, 3], edge_type=edge_type)
     out = bias(structure.hops, structure.edges)
     none = (structure.edges == 0).all(-1).all(-1)
-    assert none.any() and not out.permute(0, 2, 3, 1)[none].any() and out.any()
+    assert none.any()
+    assert not out.permute(0, 2, 3, 1)[none].any()
+    assert out.any()
     out.square().sum().backward()
     assert bias.table.weight.grad is not None
-    assert not bias.table.weight.grad[0].any() and bias.table.weight.grad[1:].any()
+    assert not bias.table.weight.grad[0].any()
+    assert bias.table.weight.grad[1:].any()
 
 
 def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
@@ -75,5 +81,6 @@ def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
     ):
         hidden = StructuralBias(HEADS, **SMALL, max_spd=max_spd)(mask, structure) == LOWEST
         assert (hidden[..., 1:, 1:] == far[:, None]).all()
-        assert not hidden[..., 0].any() and not hidden[..., 0, :].any()
+        assert not hidden[..., 0].any()
+        assert not hidden[..., 0, :].any()
     assert StructuralBias(HEADS, **SMALL).half()(mask, structure).dtype == torch.float32

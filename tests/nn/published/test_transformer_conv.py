@@ -52,7 +52,8 @@ def test_initialiser_fills_every_matrix_and_no_bias() -> None:
 @pytest.mark.parametrize("edge_bias", [None, True, False])
 def test_edge_bias_follows_that_of_the_nodes_unless_given(bias_qkv: bool, edge_bias: bool | None) -> None:
     conv = TransformerConv(4, 2, ein=1, bias_qkv=bias_qkv, edge_bias=edge_bias)
-    assert (conv.query.bias is not None) == bias_qkv and conv.edge is not None
+    assert (conv.query.bias is not None) == bias_qkv
+    assert conv.edge is not None
     assert (conv.edge.bias is not None) == (bias_qkv if edge_bias is None else edge_bias)
 
 
@@ -61,7 +62,8 @@ def test_routing_block_is_attention_and_feed_forward_with_batch_norm() -> None:
     x = torch.randn(N, 4).double()
     h = block.norm1(block.attend(x, EDGES)[0] + x)
     assert_close(block(x, EDGES), block.norm2(h + block.feed_forward(h)))
-    assert block.root is None and block.add_self_loops
+    assert block.root is None
+    assert block.add_self_loops
 
 
 def test_attention_stays_in_float32_under_autocast() -> None:

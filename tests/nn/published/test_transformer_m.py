@@ -111,7 +111,8 @@ def test_the_layer_never_attends_to_padding(norm: str) -> None:
     assert_close(layer(x, None, MASK)[1:, :3], layer(x[1:, :3]))
     out = layer(x, bias, torch.zeros_like(MASK))
     (gradient,) = torch.autograd.grad(out.sum(), x)
-    assert out.isfinite().all() and gradient.isfinite().all()
+    assert out.isfinite().all()
+    assert gradient.isfinite().all()
     assert layer(x[:, :0], bias[..., :0, :0], MASK[:, :0]).shape == (2, 0, DIM)
     small = x[:1, :3].detach().requires_grad_()
     mask = torch.tensor([[True, True, False]])
@@ -138,7 +139,8 @@ def test_a_batch_equals_its_graphs_one_by_one(dim: int, options: dict[str, Any])
     encoder = encoder_of(**options)
     batch = batch_of(sizes, dim)
     out = encoder(**batch)
-    assert out.shape == (3, 6, DIM) and out.isfinite().all()
+    assert out.shape == (3, 6, DIM)
+    assert out.isfinite().all()
     for b, n in enumerate(sizes):
         assert_close(out[b, : n + 1], encoder(**cut(batch, b, slice(n)))[0])
 
@@ -181,7 +183,8 @@ def test_training_draws_a_mode_for_every_graph() -> None:
     # In 3-D a graph has no path or degree terms, in 2-D no distances.
     modes = [encoder(**(single | hide))[:, 0] for hide in ({}, {"positions": None}, {"structure": None})]
     share = [(drawn - mode).abs().amax(-1).lt(1e-9).double().mean().item() for mode in modes]
-    assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.05) and sum(share) == pytest.approx(1)
+    assert share == pytest.approx([0.5, 0.3, 0.2], abs=0.05)
+    assert sum(share) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("sizes", [[1], [0, 2], []])
@@ -191,11 +194,13 @@ def test_isolated_nodes_in_one_place_and_empty_graphs(sizes: list[int]) -> None:
     n = max(sizes, default=0)
     mask = torch.arange(n) < torch.tensor(sizes)[:, None]
     isolated = GraphStructure.of(torch.zeros(2, 0).long(), torch.zeros(0, 1).long(), padding)
-    assert isolated.hops.shape == (B, n, n) and not isolated.edges.any()
+    assert isolated.hops.shape == (B, n, n)
+    assert not isolated.edges.any()
     encoder = encoder_of(max_spd=3).train()
     positions = torch.zeros(B, n, 3).double().requires_grad_()
     out = encoder(mask.long(), mask, isolated, positions)
     out.sum().backward()
-    assert out.shape == (B, n + 1, DIM) and out.isfinite().all()
+    assert out.shape == (B, n + 1, DIM)
+    assert out.isfinite().all()
     gradients = [positions.grad, *(p.grad for p in encoder.parameters())]
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)

@@ -58,12 +58,15 @@ def test_a_folder_without_metadata_is_read_file_by_file(
         database = sqlite_bag(recording, tmp_path / f"part_{number}", rows)
         shutil.move(database, folder / f"drive_{number}.db3")
     drive = RecordedDrive(folder)
-    assert times(drive) == stamps and drive.num_messages == STEPS and not drive.problems
+    assert times(drive) == stamps
+    assert drive.num_messages == STEPS
+    assert not drive.problems
     (folder / "drive_11.mcap").write_bytes(b"")
     drive = RecordedDrive(folder)
     assert times(drive) == stamps
     [problem] = drive.problems
-    assert "a file was skipped" in problem and "drive_11.mcap" in problem
+    assert "a file was skipped" in problem
+    assert "drive_11.mcap" in problem
 
 
 @pytest.mark.parametrize("whole_bag", [False, True])
@@ -75,9 +78,11 @@ def test_a_truncated_database_is_read_up_to_the_damage(
     database.write_bytes(content[: len(content) * 2 // 3])
     drive = RecordedDrive(database.parent if whole_bag else database)
     read_times = times(drive)
-    assert STEPS // 3 < len(read_times) < STEPS and read_times == stamps[: len(read_times)]
+    assert STEPS // 3 < len(read_times) < STEPS
+    assert read_times == stamps[: len(read_times)]
     [problem] = drive.problems
-    assert "bag.db3 is damaged and ends early" in problem and ".recover" in problem
+    assert "bag.db3 is damaged and ends early" in problem
+    assert ".recover" in problem
     database.write_bytes(content[:5000])
     with pytest.raises(DataError, match=r"sqlite3 .*\.recover") as refusal:
         RecordedDrive(database)
@@ -108,8 +113,10 @@ def test_an_mcap_file_without_an_index_is_read_up_to_the_damage(
     path.write_bytes(content[: len(content) // 2])
     drive = RecordedDrive(path)
     read_times = times(drive)
-    assert 0 < len(read_times) < STEPS and read_times == stamps[: len(read_times)]
-    assert drive.problems.total() == 1 and drive.num_messages is None
+    assert 0 < len(read_times) < STEPS
+    assert read_times == stamps[: len(read_times)]
+    assert drive.problems.total() == 1
+    assert drive.num_messages is None
     path.write_bytes(content[:60])
     with pytest.raises(DataError, match="mcap recover"):
         RecordedDrive(path)
@@ -128,4 +135,5 @@ def test_all_writers_of_a_topic_are_read(recording: Path, stamps: list[int], tmp
             writer.add_message(channel, message.log_time, message.data, message.publish_time)
         writer.finish()
     drive = RecordedDrive(path)
-    assert times(drive) == stamps and drive.num_messages == STEPS
+    assert times(drive) == stamps
+    assert drive.num_messages == STEPS

@@ -130,7 +130,8 @@ def test_the_earlier_layout_is_read_by_its_own_definition(
         writer.finish()
     drive = RecordedDrive(path)
     messages = list(drive)
-    assert len(messages) == 3 and not drive.problems
+    assert len(messages) == 3
+    assert not drive.problems
     for step, tracked in enumerate(messages):
         expected = detections(scenario, step)
         assert tracked.track_id == [identity(name).hex() for name in expected.track_id]
@@ -147,4 +148,5 @@ def test_inputs_of_the_earlier_type_made_elsewhere(shared: Path) -> None:
         pytest.skip(f"needs {folder}")
     for name in ("auto_idl.mcap", "auto_humble"):
         drive = RecordedDrive(folder / name)
-        assert [len(tracked.track_id) for tracked in drive] == [3] * 10 and not drive.problems
+        assert [len(tracked.track_id) for tracked in drive] == [3] * 10
+        assert not drive.problems
