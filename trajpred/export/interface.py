@@ -12,11 +12,11 @@ def interface_page(manifest: dict[str, Any]) -> str:
     """Return the Markdown page for the content of a ``bundle.json``."""
     model = manifest["model"]
     operators: set[str] = set()
-    for graph in manifest["graphs"].values():
-        operators |= set(graph["operators"])
-    graphs = [_graph(name, graph) for name, graph in manifest["graphs"].items()]
+    graphs: list[str] = []
+    for name, graph in manifest["graphs"].items():
+        operators.update(graph["operators"])
+        graphs.append(_graph(name, graph))
     indices = [f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()]
-    operator_names = [f"`{name}`" for name in sorted(operators)]
     output = f"Encoder without decoder: tokens of {model['dim']} channels"
     if "decoder" in manifest["graphs"]:
         output = f"{model['modes']} futures of {model['horizon']} steps"
@@ -36,7 +36,7 @@ def interface_page(manifest: dict[str, Any]) -> str:
         "",
         _check(manifest["check"]),
         "## Operators\n",
-        ", ".join(operator_names) + "\n",
+        f"`{'`, `'.join(sorted(operators))}`\n",
     ]
     return "\n".join(parts)
 

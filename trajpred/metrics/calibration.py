@@ -272,11 +272,16 @@ class ConformalRegions:
         """Invert :meth:`to_json`, exactly. Raises: DataError."""
         try:
             record = json.loads(text)
-            rows = [record["object_types"][name] for name in OBJECT_TYPES]
             horizons = np.array(record["horizons_s"], np.float64)
-            radius = np.array([row["radius_m"] for row in rows], np.float64)  # null becomes NaN
+            radius_m: list[list[float | None]] = []
+            counts: list[int] = []
+            for name in OBJECT_TYPES:
+                row = record["object_types"][name]
+                radius_m.append(row["radius_m"])
+                counts.append(row["count"])
+            radius = np.array(radius_m, np.float64)  # null becomes NaN
             radius[np.isnan(radius)] = np.inf
-            count = np.array([row["count"] for row in rows], np.int64)
+            count = np.array(counts, np.int64)
             return cls(float(record["coverage"]), horizons, radius, count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are no conformal regions ({error!r})", field="regions") from None

@@ -233,22 +233,24 @@ class _Signature:
             hints = get_type_hints(target.__init__)
         except Exception:  # a user's annotations may name anything
             hints = {}
-        parameters = list(inspect.signature(target).parameters.values())
+        parameters = dict(inspect.signature(target).parameters)
         operator = getattr(target, "options_of", None)
         if operator is not None:
             hints = get_type_hints(operator.__init__) | hints
-            names = {parameter.name for parameter in parameters}
-            parameters = [parameter for parameter in parameters if parameter.kind is not VAR_KEYWORD]
-            for option in inspect.signature(operator).parameters.values():
-                if option.name not in names and option.default is not option.empty:
-                    parameters.append(option)
-        named = [parameter for parameter in parameters if parameter.kind in NAMED]
-        return cls(
-            names={parameter.name for parameter in named},
-            required=[parameter.name for parameter in named if parameter.default is parameter.empty],
-            hints=hints,
-            takes_all=any(parameter.kind is VAR_KEYWORD for parameter in parameters),
-        )
+            for name, option in inspect.signature(operator).parameters.items():
+                if option.default is not option.empty:
+                    parameters.setdefault(name, option)
+        names: set[str] = set()
+        required: list[str] = []
+        takes_all = False
+        for name, parameter in parameters.items():
+            if parameter.kind is VAR_KEYWORD:
+                takes_all = operator is None
+            elif parameter.kind in NAMED:
+                names.add(name)
+                if parameter.default is parameter.empty:
+                    required.append(name)
+        return cls(names, required, hints, takes_all)
 
 
 def _class_of(path: Any, base: type[nn.Module], field: str) -> type[nn.Module]:

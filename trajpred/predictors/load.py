@@ -82,11 +82,15 @@ def load_ensemble(
     Raises:
         DataError: there is no such predictor, or worlds would be merged.
     """
-    predictors = [load_predictor(checkpoint, joint) for checkpoint in checkpoints]
-    if mirror:
-        models = [model for model in predictors if isinstance(model, CheckpointPredictor)]
-        require(bool(models), "mirror", "applies to models")
-        predictors += [model.mirrored() for model in models]
+    predictors: list[Predictor] = []
+    mirrored: list[Predictor] = []
+    for checkpoint in checkpoints:
+        predictor = load_predictor(checkpoint, joint)
+        predictors.append(predictor)
+        if mirror and isinstance(predictor, CheckpointPredictor):
+            mirrored.append(predictor.mirrored())
+    require(bool(mirrored) or not mirror, "mirror", "applies to models")
+    predictors += mirrored
     if len(predictors) < 2 and modes is None:
         return predictors[0]
     require(not joint, "joint", "worlds cannot be merged")

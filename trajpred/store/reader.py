@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,9 +69,12 @@ class ScenarioStore:
         self._lengths = [Window(*window) for window in entry["lengths"]]
         #: Whether some scenarios are longer than the others, since frames were lost.
         self._is_cut: bool = entry.get("cut", False) and len(self._lengths) == 1
-        self._shards = [folder / shard["file"] for shard in shards]
+        self._shards: list[Path] = []
         #: The first row of each shard, and the number of all rows.
-        self._bounds = [0, *accumulate(shard["scenarios"] for shard in shards)]
+        self._bounds = [0]
+        for shard in shards:
+            self._shards.append(folder / shard["file"])
+            self._bounds.append(self._bounds[-1] + shard["scenarios"])
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._rows: NDArray[np.int64] | None = None
 

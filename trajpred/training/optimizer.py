@@ -40,9 +40,15 @@ class OptimizerConfig:
 
 def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> dict[str, Any]:
     """Return optimiser and per-step schedule for ``configure_optimizers``."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    matrices = [p for p in parameters if p.ndim >= 2]
-    vectors = [p for p in parameters if p.ndim < 2]
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for parameter in module.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.ndim >= 2:
+            matrices.append(parameter)
+        else:
+            vectors.append(parameter)
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},

@@ -87,7 +87,9 @@ class RoadLine:
         require(len(records) > 0, "planView.geometry", f"is missing in road {road.get('id')!r}")
         starts = [min(max(_start(record), 0.0), length) for record in records[1:]]
         bounds = [0.0, *starts, length]
-        parts: list[RoadLine] = []
+        stations_of: list[Values] = []
+        points_of: list[Values] = []
+        headings_of: list[Values] = []
         for record, (start, end) in zip(records, pairwise(bounds), strict=True):
             grid = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
             inner = [station for station in stations if start < station < end]
@@ -97,10 +99,12 @@ class RoadLine:
             origin_heading = np.float64(number(record, "hdg"))
             xy = to_global(xy, origin, origin_heading)
             xy = to_global(xy, frame.position, frame.heading)
-            parts.append(RoadLine(s, xy, heading + origin_heading + frame.heading))
-        s = np.concatenate([part.s for part in parts])
-        xy = np.concatenate([part.xy for part in parts])
-        heading = np.concatenate([part.heading for part in parts])
+            stations_of.append(s)
+            points_of.append(xy)
+            headings_of.append(heading + origin_heading + frame.heading)
+        s = np.concatenate(stations_of)
+        xy = np.concatenate(points_of)
+        heading = np.concatenate(headings_of)
         first = np.unique(s, return_index=True)[1]  # the ends of records are the starts of the next
         return cls(s[first], xy[first], np.unwrap(heading[first]))
 

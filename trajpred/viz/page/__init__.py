@@ -89,10 +89,14 @@ def write_page(
     target.parent.mkdir(parents=True, exist_ok=True)
     entries: list[dict[str, Any]] = []
     scenes: list[dict[str, Any]] = []
+    has_streams = False
+    has_removed = False
     with progress_bar(total=len(names), unit=" scenarios", desc=target.name, shown=progress) as bar:
         for entry, scene in _pack_all(scenarios, predictors, without, batch_size, on_error):
             entries.append(entry)
             scenes.append(scene)
+            has_streams |= _is_streamed(scene)
+            has_removed |= bool(scene["removed"])
             bar.update()
     require(bool(entries), "scenario", "none can be displayed")
     index = {
@@ -101,8 +105,8 @@ def write_page(
         "metrics": list(columns("breakdown")),
         "facts": list(FACTS),
         "heads": [_layers_and_heads(model["attention"]) for model in scenes[0]["models"]],
-        "streams": any(_is_streamed(scene) for scene in scenes),
-        "removes": any(scene["removed"] for scene in scenes),
+        "streams": has_streams,
+        "removes": has_removed,
         "size_m": dict(zip(OBJECT_TYPES, DRAWN_SIZES.tolist(), strict=True)),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
     }

@@ -103,22 +103,25 @@ def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> 
     if not isinstance(forecast, StreamedForecast) or not forecast.earlier:
         return None
     now = scenario.num_observed - 1
-    updates: list[Update] = [(now - steps, earlier) for steps, earlier in forecast.earlier.items()]
-    updates.append((now, forecast))
     metrics = [*ERRORS, *metric_names("streaming")]
     plotted = [metrics.index(name) for name in STREAM]
+    is_shown = np.isin(roles(scenario), (Role.FOCAL, Role.SCORED))
+    shown = scenario.tracks.track_id[is_shown]
+    steps: list[int] = []
+    packed: list[dict[str, Any]] = []
     tables: list[np.ndarray] = []
-    before = None
-    for update in updates:
+    before: Update | None = None
+    for ahead, earlier in (*forecast.earlier.items(), (0, forecast)):
+        update = (now - ahead, earlier)
+        steps.append(now - ahead)
+        packed.append(_pack_forecast(scenario, earlier.of(shown), origin))
         tables.append(score_update(scenario, update, before)[:, plotted])
         before = update
     scores = np.stack(tables).round(2)
-    is_shown = np.isin(roles(scenario), (Role.FOCAL, Role.SCORED))
-    shown = scenario.tracks.track_id[is_shown]
     return {
-        "step": [step for step, _ in updates],
+        "step": steps,
         "scores": {name: finite(scores[..., column].T.tolist()) for column, name in enumerate(STREAM)},
-        "earlier": [_pack_forecast(scenario, earlier.of(shown), origin) for _, earlier in updates[:-1]],
+        "earlier": packed[:-1],
     }
 
 
