@@ -95,7 +95,7 @@ def _usual(intervals: NDArray[np.int64]) -> float:
 
 
 def stamps_of_steps(timestamps_ns: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the stamps ``[steps[-1] + 1]`` of all steps: those of the frames, and others between them.
+    """Return the stamps ``[steps[-1] + 1]`` of all steps, interpolated where frames are missing.
 
     Args:
         timestamps_ns: ``[T]`` of the frames.
@@ -105,7 +105,7 @@ def stamps_of_steps(timestamps_ns: NDArray[np.int64], steps: NDArray[np.int64]) 
     # float64 resolves the time since the first frame to nanoseconds, but not the time since 1970.
     since = np.interp(all_steps, steps, timestamps_ns - timestamps_ns[0])
     stamps: NDArray[np.int64] = timestamps_ns[0] + np.round(since).astype(np.int64)
-    stamps[steps] = timestamps_ns
+    stamps[steps] = timestamps_ns  # not rounded
     return stamps
 
 

@@ -35,10 +35,9 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
         try:
             text = " ".join(file.read_text() for file in files)
             quota, period = text.split()
-            if float(quota) > 0:  # "max" and -1 are no limit
-                limit = math.ceil(float(quota) / float(period))
-                count = min(count, max(1, limit))
-        except (OSError, ValueError):
+            if float(quota) > 0:  # -1 is no limit in version 1
+                count = min(count, math.ceil(float(quota) / float(period)))
+        except (OSError, ValueError):  # "max" is no limit in version 2
             continue
     return count
 

@@ -156,18 +156,19 @@ def _neighbours(
     return at_or_before[:, step], at_or_after[:, following]
 
 
-def resample_forecast(forecast: Forecast, from_s: float, step_s: float, steps: int) -> Forecast:
-    """Return ``steps`` steps of ``step_s`` seconds of a forecast with steps of ``from_s`` seconds.
+def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, steps: int) -> Forecast:
+    """Return ``steps`` steps of ``step_s`` seconds of a forecast with steps of ``old_step_s`` seconds.
 
-    Positions and scales are interpolated linearly; the forecast must reach as far.
+    Positions and scales are interpolated linearly. The forecast must reach as far; this is not checked.
     """
     speed = forecast.speed[:, :1, :1]
     heading = forecast.heading[:, :1, :1]
     first = forecast.trajectory[:, :1, :1]
-    start = first - from_s * speed[..., None] * unit_vector(heading)
-    position = np.arange(1, steps + 1) * step_s / from_s  # in steps of the forecast
-    left = np.minimum((position + SAME_TIME).astype(np.int64), forecast.trajectory.shape[2] - 1)
-    share = (position - left)[:, None]
+    # The last observed position is one step before the first of any mode: [A, 1, 1, 2].
+    start = first - old_step_s * speed[..., None] * unit_vector(heading)
+    old_step = np.arange(1, steps + 1) * step_s / old_step_s  # fractional
+    left = np.minimum((old_step + SAME_TIME).astype(np.int64), forecast.trajectory.shape[2] - 1)
+    share = (old_step - left)[:, None]
 
     def mix(values: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
         """Interpolate ``[A, K, F, 2]``, which follow ``origin`` at the last observed step."""

@@ -156,7 +156,7 @@ def test_mistakes_get_one_sentence(
 @pytest.mark.parametrize(
     ("raised", "code", "message"),
     [
-        (KeyboardInterrupt(), 130, "stopped; the same command continues"),
+        (KeyboardInterrupt(), 130, "stopped; run the same command again to resume"),
         (ModuleNotFoundError("No module named 'x'"), 2, "trajpred doctor says what to install"),
         (DataError("is empty", file="a.json"), 2, "error: a.json: is empty"),
         (OSError(28, "No space left on device"), 2, "No space left on device"),

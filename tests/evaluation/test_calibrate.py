@@ -89,7 +89,9 @@ def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> No
     class One(list[Scenario]):
         split, path, lengths = store.split, store.path, store.lengths
 
-    with pytest.raises(DataError, match="too few to fit, to accept and to report on"):
+    with pytest.raises(
+        DataError, match=r"has \d+ agents to fit, \d+ to accept and \d+ to report on, each needs 20"
+    ):
         calibrate(saved(tmp_path), One([store[0]]), tmp_path / "x.ckpt", progress=False)  # type: ignore[arg-type]
     assert not (tmp_path / "x.ckpt").exists()
 

@@ -103,7 +103,7 @@ def test_incomparable_results_are_rejected() -> None:
         "b predicts no focal agent": lambda: compare([a], [scored(np.ones(0), "b")]),
         "no focal/minADE6 of each scenario": lambda: compare([a], [a], "minADE6"),
         "values": lambda: bootstrap([]),
-        "one recipe, small, and one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
+        "both are small with one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
         "different data: val of argoverse1": lambda: by_recipe([one, replace(two, split="train")]),
         "no results given": lambda: by_recipe([]),
         "of scored agents": lambda: format_recipes(by_recipe(seeds()), "scored"),

@@ -79,7 +79,7 @@ def twice(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda folder: None, "is no folder of scenario_"),
+        (lambda folder: None, "contains no files scenario_"),
         (twice, "two files of the same name, scenario_"),
         (other_positions, "not that of the store"),
         (no_future, "and a future"),

@@ -205,7 +205,7 @@ def test_a_disk_that_fills_up_stops_the_download_at_once(
     monkeypatch.setattr(Path, "write_bytes", full)
     proxy.faults = {LOG_MAP: ["busy"] * 99}  # a request that waits for its next retry does not delay the end
     start = time.monotonic()
-    with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
+    with pytest.raises(DataError, match=r"No space left on device.*run the same command again to resume"):
         get(proxy, tmp_path, pause_s=15)
     assert time.monotonic() - start < 10
     complete = tree(tmp_path)
@@ -254,7 +254,7 @@ def test_interrupted_runs_continue(proxy: Proxy, tmp_path: Path, stop: str) -> N
     process.send_signal(signal.Signals[stop])
     _, errors = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == "SIGINT" else -signal.SIGKILL)
-    assert ("the same command continues" in errors) == (stop == "SIGINT")
+    assert ("run the same command again to resume" in errors) == (stop == "SIGINT")
     done = tree(out)
     assert 6 <= len(done) < len(FILES)
     assert done.items() <= FILES.items()

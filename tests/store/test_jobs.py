@@ -19,7 +19,7 @@ from tests.store.scenarios import OPTIONS
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, jobs, prepare
-from trajpred.store.jobs import ShardJob, make, sole_writer
+from trajpred.store.jobs import ShardJob, run_job, sole_writer
 
 posix = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no POSIX processes on this system")
 
@@ -51,7 +51,7 @@ def test_a_full_disk_keeps_complete_shards(
 ) -> None:
     with monkeypatch.context() as patch:
         fill_up(patch, 4)
-        with pytest.raises(DataError, match=r"No space left on device.*the same command continues"):
+        with pytest.raises(DataError, match=r"No space left on device.*run the same command again to resume"):
             prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
     assert len(list(tmp_path.glob("*/shard-*"))) == 8
     assert not list(tmp_path.glob(".unfinished-*"))
@@ -82,7 +82,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(sample_store: Path, copy
         scenarios = discover(SAMPLE)["val"][:3]
         late = ShardJob(config, SAMPLE, scenarios, copy / "val" / "shard-00000.json", scratch)
     with pytest.raises(DataError, match="cannot be written"):
-        make(late)
+        run_job(late)
     assert tree(copy) == tree(sample_store)
 
 
@@ -171,7 +171,7 @@ def test_ctrl_c_prints_one_line_and_leaves_no_process(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors.endswith("\nstopped; the same command continues\n")
+    assert errors.endswith("\nstopped; run the same command again to resume\n")
     assert "Traceback" not in errors
     assert not list(tmp_path.glob(".unfinished-*"))
     assert_ended(process.pid)

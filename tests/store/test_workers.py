@@ -44,7 +44,7 @@ def test_a_dead_worker_process_is_one_error(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: --workers: a process died")
-    assert "the same command continues" in last
+    assert "run the same command again to resume" in last
 
 
 def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(sample_store: Path, tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def onboard(
     Args:
         bundle: Bundle written by export.
         checkpoint: The checkpoint that was exported.
-        repeats: Forecasts of each kind.
-        threads: CPU threads of both.
+        repeats: Timed forecasts of each runtime.
+        threads: CPU threads of both runtimes.
     """
     from trajpred.benchmark.onboard import onboard_figures
 

@@ -51,7 +51,7 @@ def download(
     done = fetch(out, splits=split or SPLITS, limit=limit, workers=workers, **mirror)
     print(f"{done.fetched} files fetched ({done.fetched_bytes / 1e9:.2f} GB), {done.kept} kept")
     if done.failed:
-        again = "the same command continues where this one stopped"
+        again = "run the same command again to resume"
         print(f"{len(done.failed)} files failed; {again}:", file=sys.stderr)
         for path, problem in done.failed.items():
             print(f"  {path}: {problem}", file=sys.stderr)

@@ -99,7 +99,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sentence = "stopped"
         if tokens[0] in RESUMABLE:
-            sentence += "; the same command continues"
+            sentence += "; run the same command again to resume"
         print(f"\n{sentence}", file=sys.stderr)
         sys.exit(130)
     except DataError as error:

@@ -95,12 +95,11 @@ def calibrate(
     workers: int = 1,
     progress: bool = True,
 ) -> CalibrationResult:
-    """Fit to the scenarios of ``store``, which the model must not be trained on, and write ``out``.
+    """Fit a temperature and conformal regions to scenarios that the model was not trained on.
 
-    Of the training split, these are the scenarios that the training held out (``data.hold_out``).
-
-    A third of the scenarios is fitted to, a third decides whether the temperature is kept, and the quality is
-    that of the last third. The part of a scenario depends on its id alone.
+    Of the training split, only those that the training held out (``data.hold_out``) are used. The temperature
+    is fitted to a third of the scenarios, and kept if it is better on the second; the regions are fitted to
+    both; the result is measured on the last third. The part of a scenario depends on its id alone.
 
     ``out`` is the checkpoint with what was fitted, without optimiser states. ``load_predictor`` and the tools
     apply it to marginal forecasts; ``Forecaster.load`` returns the model as it was trained.
@@ -123,11 +122,13 @@ def calibrate(
         predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=progress
     )
     sample, part, horizons = _collect(batches, group)
-    few = np.bincount(part, minlength=len(PARTS)).min() < MIN_AGENTS
-    require(not few, "store", f"{len(part)} agents are too few to fit, to accept and to report on")
-    found = _fit(sample, part, horizons, coverage)
-    _write(predictor.content, out, found, store_facts(store.path))
-    return found
+    counts = np.bincount(part, minlength=len(PARTS)).tolist()
+    fit, accept, report = counts
+    few = f"has {fit} agents to fit, {accept} to accept and {report} to report on, each needs {MIN_AGENTS}"
+    require(min(counts) >= MIN_AGENTS, "store", few)
+    result = _fit(sample, part, horizons, coverage)
+    _write(predictor.content, out, result, store_facts(store.path))
+    return result
 
 
 def _fit(

@@ -26,7 +26,7 @@ class LabelledStore(ScenarioStore):
 
     Args:
         store: the split.
-        folder: contains files ``scenario_<id>.parquet`` with all steps, also in folders of their own.
+        folder: contains files ``scenario_<id>.parquet`` with observed and future steps, also in subfolders.
 
     Attributes:
         steps: F, the number of future steps.
@@ -37,15 +37,15 @@ class LabelledStore(ScenarioStore):
     """
 
     def __init__(self, store: ScenarioStore, folder: Path) -> None:
-        self.__dict__.update(store.__dict__)
+        self.__dict__.update(store.__dict__)  # the same rows of the same split
         files = sorted(folder.rglob("scenario_*.parquet"))
         self._files = {file.stem.removeprefix("scenario_"): file for file in files}
         if not files:
-            raise DataError("is no folder of scenario_<id>.parquet files", file=folder)
+            raise DataError("contains no files scenario_<id>.parquet", file=folder)
         name, count = Counter(file.name for file in files).most_common(1)[0]
         if count > 1:
             raise DataError(f"contains two files of the same name, {name}; keep one", file=folder)
-        first = read_tracks(files[0])
+        first = read_tracks(files[0])  # the others must have as many steps
         self.steps = first.num_steps - first.num_observed
         self.labelled = sum(name in self._files for name in store.scenario_ids)
         problem = f"none of the {len(store)} scenarios of split {store.split!r} is labelled"

@@ -1,6 +1,6 @@
 """Precision of the weight matrices in a bundle.
 
-Positions, headings, scores, softmax and normalisation stay float32 in all of them.
+Positions, headings, scores, softmax and normalisation stay float32 at every precision.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PrecisionRule(NamedTuple):
 
 
 def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Convert weight matrices and their products to float16.
+    """Convert weight matrices, except those of :data:`CURVES`, and their products to float16.
 
     Runtimes without float16 products (onnxruntime on a CPU) compute them in float32.
     """

@@ -176,14 +176,14 @@ class ModeDecoder(SceneDecoder):
             poses: ``[B, 2]``, ``[B]`` of the agents.
             start: ``[B, 1, F, 2]``, or of each mode ``[B, M, F, 2]``; metres, own frames. Proposals are
                 offsets from it.
-            scene_relation: maps a stage (0 propose, 1 refine) and poses ``[M, 2]`` (of the agents, or of all
+            scene_relation: maps a stage (0 propose, 1 refine) and poses (of the B agents, or of all B·M
                 modes) to the relation mode ← scene.
-            agent_relation: relation between the modes of several agents, which selects joint futures.
+            agent_relation: relation between the modes of several agents; if given, futures are joint.
         """
         mode = self.mode if agent_relation is None else self.joint_mode
         count = mode.num_embeddings
-        start = start[:, :count]
-        x = (agent[:, None] + mode.weight).flatten(0, 1)
+        start = start[:, :count]  # joint modes are as many as the first group
+        x = (agent[:, None] + mode.weight).flatten(0, 1)  # [B·M, dim]
         if self.anchor_steps:
             x = self.anchor_norm(x + self.anchor(scaled_paths(start)))
         relation = scene_relation(0, poses).repeat_receivers(count)
@@ -191,16 +191,16 @@ class ModeDecoder(SceneDecoder):
         offset, scale = _futures(self.propose_head, x, count)
         proposal = start + offset
         groups = count // self.modes
-        if not self.refine:
+        if not self.refine:  # without layers
             return Prediction(proposal, scale, self._logits(x, count), groups=groups)
 
-        anchored = proposal.detach()
-        x = self.norm(x + self.proposal(scaled_paths(anchored)))
-        end = end_pose(anchored[:, :, : self.refine_step], poses)
+        fixed = proposal.detach()
+        x = self.norm(x + self.proposal(scaled_paths(fixed)))
+        end = end_pose(fixed[:, :, : self.refine_step], poses)
         x = self._attend(1, x, nodes, scene_relation(1, end), agent_relation)
         offset, final_scale = _futures(self.refine_head, x, count)
         return Prediction(
-            trajectory=anchored + offset,
+            trajectory=fixed + offset,
             scale=final_scale,
             logits=self._logits(x, count),
             proposal=proposal,
@@ -285,6 +285,6 @@ class ModeDecoder(SceneDecoder):
 
 
 def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return offsets and scales ``[A, count, F, 2]``."""
+    """Return offsets and scales ``[B, count, F, 2]``."""
     offset, scale = head(x)
     return offset.unflatten(0, (-1, count)), scale.unflatten(0, (-1, count))

@@ -141,11 +141,11 @@ def flatten_edges(
     if len(edge_indices) != len(num_nodes):
         raise ValueError(f"edge_indices has {len(edge_indices)} graphs, num_nodes {len(num_nodes)}")
     device = num_nodes.device
-    batch, ptr = _number(num_nodes)
+    batch, ptr = _batch_and_ptr(num_nodes)
     offset = ptr[:-1]
     num_edges = [edges.shape[1] for edges in edge_indices]
     counts = torch.tensor(num_edges, dtype=torch.int64, device=device)
-    no_edges = torch.zeros(2, 0, dtype=torch.int64, device=device)
+    no_edges = torch.zeros(2, 0, dtype=torch.int64, device=device)  # if there are no graphs
     local_edges = torch.cat((no_edges, *edge_indices), 1)
     edges = local_edges + offset.repeat_interleave(counts)
     return FlatGraphs(edges, batch, ptr, target_index=offset + target_local)
@@ -157,7 +157,7 @@ def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
     Args:
         num_neighbors: ``[B]`` int64, neighbours of each target. The target is the first node of its graph.
     """
-    batch, ptr = _number(num_neighbors + 1)
+    batch, ptr = _batch_and_ptr(num_neighbors + 1)
     node = torch.arange(batch.shape[0], device=batch.device)
     target = ptr[batch]
     is_neighbor = node != target
@@ -186,7 +186,7 @@ def star_edges(num_neighbors: int = 8) -> Tensor:
     return flatten_stars(torch.tensor([num_neighbors])).edge_index
 
 
-def _number(num_nodes: Tensor) -> tuple[Tensor, Tensor]:
+def _batch_and_ptr(num_nodes: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``batch`` and ``ptr`` of graphs with these numbers of nodes."""
     graph = torch.arange(num_nodes.shape[0], device=num_nodes.device)
     ptr = torch.cat((num_nodes.new_zeros(1), num_nodes.cumsum(0)))

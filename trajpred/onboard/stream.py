@@ -160,18 +160,20 @@ class StreamingEncoder(TrackStream[OnboardEncoder]):
         """Add the detections at ``timestamp_s``, in seconds on any monotonic clock, and encode the scene.
 
         Returns:
-            Tokens of the agents and lanes, none if there are no agents. Invalid input never raises: it is
-            omitted, with a warning.
+            Tokens of the agents and lanes, none if there are no agents. Invalid input is omitted with a
+            warning instead of raising.
         """
         warnings: list[str] = []
         rejected = self._add(timestamp_s, detections, warnings)
         runtime = self.runtime
-        tokens, reasons, stage_ms = self._run(runtime.encode, runtime.empty_tokens(), "encoder", warnings)
+        tokens, possible_reasons, stage_ms = self._run(
+            runtime.encode, runtime.empty_tokens(), "encoder", warnings
+        )
         encoded = set(tokens.track_id.tolist())
         return StreamedTokens(
             **vars(tokens),
             timestamp_s=self._latest_s,
-            not_encoded=_without(reasons | rejected, encoded),
+            not_encoded=_without(possible_reasons | rejected, encoded),
             warnings=tuple(warnings),
             stage_ms=stage_ms,
         )

@@ -238,7 +238,11 @@ def _download_all(
                     summary.failed[file.path] = result.message
                     in_a_row += 1
                     problem = f"{in_a_row} files in a row failed, the last: {result.message}"
-                    require(in_a_row < _MAX_IN_A_ROW, "endpoint", f"{problem}; the same command continues")
+                    require(
+                        in_a_row < _MAX_IN_A_ROW,
+                        "endpoint",
+                        f"{problem}; run the same command again to resume",
+                    )
                 elif result:
                     in_a_row = 0
                     summary.fetched += 1
@@ -246,7 +250,7 @@ def _download_all(
                 else:
                     summary.kept += 1
     except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); the same command continues"
+        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
         raise DataError(problem, file=error.filename or out) from None
     return summary
 

@@ -71,13 +71,13 @@ def is_finished(job: ShardJob) -> bool:
         return False
 
 
-def make(job: ShardJob) -> None:
-    """Write the shard and then its record.
+def run_job(job: ShardJob) -> None:
+    """Write the shard of a job and then its record.
 
-    The shard is named after its content, so that it never replaces one that readers of the store may use.
+    The shard is named after its content, so that it never replaces one that is being read.
 
     Raises:
-        DataError: the source is unknown, or writing fails.
+        DataError: the source is unknown, the teacher fails, or writing fails.
     """
     record = _task(job)
     rows: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ def make(job: ShardJob) -> None:
     except DataError as error:
         raise error.located(job.record) from None
     except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); the same command continues"
+        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
         raise DataError(problem, file=job.record) from None
 
 

@@ -19,8 +19,8 @@ def read_manifest(store: Path) -> dict[str, Any]:
     """Read the manifest of a store.
 
     Raises:
-        DataError: there is none that this version reads; the message names the command that prepares the
-            store.
+        DataError: it is missing, damaged, or of another version; the message has the command that prepares
+            the store.
     """
     path = store / MANIFEST
     if not path.is_file():
@@ -59,8 +59,9 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     if manifest.get("shard_size", 256) != 256:
         words += ["--shard_size", manifest["shard_size"]]
     extended = manifest.get("extended")
-    if extended:
-        words += ["--continue-s", extended["seconds"], "--teacher", extended["teacher"]]
+    if isinstance(extended, dict):
+        words += ["--continue-s", extended.get("seconds", "SECONDS")]
+        words += ["--teacher", extended.get("teacher", "TEACHER")]
     arguments = shlex.join(str(word) for word in words)
     return f"trajpred prepare {arguments}"
 

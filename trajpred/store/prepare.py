@@ -21,7 +21,7 @@ from trajpred.sources import find_source
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.entries import ALLOW, put, write_entry
-from trajpred.store.jobs import Extension, ShardJob, is_finished, make, sole_writer
+from trajpred.store.jobs import Extension, ShardJob, is_finished, run_job, sole_writer
 from trajpred.store.manifest import MANIFEST, VERSION, is_plain, previous_manifest
 from trajpred.store.reader import ScenarioStore
 from trajpred.store.shards import record_of, sealed
@@ -124,7 +124,7 @@ def prepare(
             put(scratch / MANIFEST, store / MANIFEST)
             _tidy(store, splits, {*old["splits"], *splits})
     except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); the same command continues"
+        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
         raise DataError(problem, file=error.filename or store) from None
     summary = Summary({}, {}, _mixtures(store, splits, extended=extend is not None))
     for split, entry in splits.items():
@@ -221,7 +221,7 @@ def _make_missing(jobs: list[ShardJob], run: Run, progress: bool) -> None:
     total = _count(jobs)
     finished_scenarios = total - _count(missing)
     bar = progress_bar(total=total, initial=finished_scenarios, unit=" scenarios", shown=progress)
-    with bar, closing(run(make, missing)) as results:
+    with bar, closing(run(run_job, missing)) as results:
         for job, _ in zip(missing, results, strict=True):
             bar.update(len(job.scenarios))
 

@@ -39,14 +39,18 @@ def workers(count: int, scheduler: str | None) -> Iterator[Run]:
     count = processes(count)
     if scheduler is None:
         options = {"n_jobs": count, "backend": "loky", "initializer": serve, "initargs": (os.getpid(),)}
-        problem = "a process died, possibly out of memory; try fewer workers, the same command continues"
+        problem = (
+            "a process died, possibly out of memory; run the same command again to resume, with fewer workers"
+        )
         yield partial(_run, options, BrokenExecutor, DataError(problem, field="workers"))
         return
     with _client(scheduler) as client:
         from distributed import CancelledError, KilledWorker
 
         options = {"backend": "dask", "client": client, "wait_for_workers_timeout": TIMEOUT_S}
-        lost = DataError("the cluster lost its workers; the same command continues", field="scheduler")
+        lost = DataError(
+            "the cluster lost its workers; run the same command again to resume", field="scheduler"
+        )
         yield partial(_run, options | {"n_jobs": -1}, (CancelledError, KilledWorker, TimeoutError), lost)
 
 

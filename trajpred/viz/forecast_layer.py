@@ -195,16 +195,17 @@ def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
 def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
     """Return half the width ``[B, K, F]`` (metres) of the 80 % band across each mode.
 
-    The Laplace scales lie along the axes of the track's own frame. Across a mode that has turned, their
-    mixture is only approximately a Laplace distribution, and the share only approximately 80 %.
+    The Laplace scales lie along the axes of the track's own frame. Across a mode that has turned, the
+    deviation is a weighted sum of both, only approximately of a Laplace distribution, and the share only
+    approximately 80 %.
     """
     assert forecast.scale is not None
     rows = scenario.tracks.indices(forecast.track_id)
-    frame = scenario.tracks.heading[rows, scenario.last_seen[rows]]
-    turned = forecast.heading - frame[:, None, None]
-    ahead = forecast.scale[..., 0]
-    left = forecast.scale[..., 1]
-    return BAND * np.hypot(ahead * np.sin(turned), left * np.cos(turned))
+    track_heading = scenario.tracks.heading[rows, scenario.last_seen[rows]]
+    turn = forecast.heading - track_heading[:, None, None]
+    scale_ahead = forecast.scale[..., 0]
+    scale_left = forecast.scale[..., 1]
+    return BAND * np.hypot(scale_ahead * np.sin(turn), scale_left * np.cos(turn))
 
 
 def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.ndarray]:

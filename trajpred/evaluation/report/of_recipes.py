@@ -21,7 +21,7 @@ def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
 
     Duplicates (a baseline beside every run) count once.
 
-    Raises: DataError if there are none, they are of different data, or of one recipe and seed but differ.
+    Raises: DataError if there are none, they are of different data, or two of one recipe and seed differ.
     """
     if not evaluations:
         raise DataError("no results given")
@@ -33,9 +33,8 @@ def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
         if twin is None:
             seeds.append(result)
         elif not _agree(twin, result):
-            names = f"{twin.predictor} and {result.predictor} differ"
-            same = f"are of one recipe, {result.recipe}, and one seed"
-            raise DataError(f"{names}, but {same}; give one of them")
+            names = f"{twin.predictor} and {result.predictor}"
+            raise DataError(f"{names} differ, but both are {result.recipe} with one seed; give one of them")
     return recipes
 
 

@@ -74,10 +74,10 @@ def _add_crossings(road: Road, parts: MapParts) -> None:
     for element in road.element.iterfind("objects/object[@type='crosswalk']"):
         name = f"{element.get('id', '')} of road {road.name}"
         with parts.problems.leaving_out("crossing", name):
-            parts.add_crossing(*_sides(road.line, element))
+            parts.add_crossing(*_crossing_edges(road.line, element))
 
 
-def _sides(line: RoadLine, element: Element) -> tuple[Line, Line]:
+def _crossing_edges(line: RoadLine, element: Element) -> tuple[Line, Line]:
     """Return the two sides of a crosswalk along which it is crossed. Raises: DataError if it has no area."""
     import shapely
 
@@ -85,11 +85,14 @@ def _sides(line: RoadLine, element: Element) -> tuple[Line, Line]:
     require(box.area > NARROW_M**2, "object", "the crosswalk has no area")
     corners = np.array(box.exterior.coords)[:4]
     nearest = norm(line.xy - corners.mean(axis=0)).argmin()
-    ahead = unit_vector(line.heading[nearest])
-    side = corners[1] - corners[0]
-    other = corners[2] - corners[1]
-    is_across = abs(side @ ahead) / norm(side) < abs(other @ ahead) / norm(other)
-    a, b, c, d = corners if is_across else np.roll(corners, -1, axis=0)
+    road_direction = unit_vector(line.heading[nearest])
+    first = corners[1] - corners[0]
+    second = corners[2] - corners[1]
+    along_first = abs(first @ road_direction) / norm(first)
+    along_second = abs(second @ road_direction) / norm(second)
+    if along_first > along_second:
+        corners = np.roll(corners, -1, axis=0)
+    a, b, c, d = corners  # round the box: a to b and d to c lead across the road
     return np.stack((a, b)), np.stack((d, c))
 
 

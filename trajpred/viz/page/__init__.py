@@ -199,13 +199,13 @@ def _results(
 
 
 def _html(index: dict[str, Any], scenes: Sequence[dict[str, Any]]) -> str:
-    """Return the template with style, data and script inlined."""
+    """Return the template with style, data and script inlined; scenes are gzipped JSON in base64."""
     blocks = [f'<script type="application/json" id="index">{to_json(index)}</script>']
     for number, scene in enumerate(scenes):
-        compressed = gzip.compress(to_json(scene).encode(), 9, mtime=0)
+        compressed = gzip.compress(to_json(scene).encode(), 9, mtime=0)  # equal pages are equal files
         packed = base64.b64encode(compressed).decode()
         blocks.append(f'<script type="application/json" id="scene-{number}">"{packed}"</script>')
-    # The template is split, not searched again after insertion: data may contain its markers.
+    # Split at the markers before anything is inserted: the data may contain a marker.
     head, rest = _static("page.html").split("/*CSS*/")
     body, rest = rest.split("<!--DATA-->")
     before, after = rest.split("/*JS*/")

@@ -95,10 +95,11 @@ def pack_model(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> d
 
 
 def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> dict[str, Any] | None:
-    """Return the forecasts of the focal and the scored tracks at all updates, oldest first, and their scores.
+    """Return what was predicted at each of ``U`` updates, oldest first; the last one is the forecast itself.
 
-    ``step`` ``[U]`` is the last step that an update has seen; ``scores`` has for each of :data:`STREAM`
-    ``[A][U]`` metres of all tracks, None where unknown. The last update is the forecast itself.
+    ``step`` ``[U]`` is the last step that an update has seen; ``scores`` maps each of :data:`STREAM` to
+    ``[A][U]`` metres of all tracks, None where unknown; ``earlier`` has the forecasts of the focal and the
+    scored tracks at all updates but the last.
     """
     if not isinstance(forecast, StreamedForecast) or not forecast.earlier:
         return None
@@ -111,17 +112,18 @@ def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> 
     packed: list[dict[str, Any]] = []
     tables: list[np.ndarray] = []
     before: Update | None = None
-    for ahead, earlier in (*forecast.earlier.items(), (0, forecast)):
-        update = (now - ahead, earlier)
-        steps.append(now - ahead)
-        packed.append(_pack_forecast(scenario, earlier.of(shown), origin))
+    for steps_back, made in (*forecast.earlier.items(), (0, forecast)):
+        update = (now - steps_back, made)
+        steps.append(now - steps_back)
         tables.append(score_update(scenario, update, before)[:, plotted])
         before = update
+        if steps_back:
+            packed.append(_pack_forecast(scenario, made.of(shown), origin))
     scores = np.stack(tables).round(2)
     return {
         "step": steps,
         "scores": {name: finite(scores[..., column].T.tolist()) for column, name in enumerate(STREAM)},
-        "earlier": packed[:-1],
+        "earlier": packed,
     }
 
 

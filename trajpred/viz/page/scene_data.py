@@ -52,12 +52,14 @@ def pack_scene(
 ) -> dict[str, Any]:
     """Return the JSON object of one scene: states of ``A`` tracks over ``T`` steps, map, and forecasts.
 
+    ``without`` has a forecast without the tracks ``removed`` of every model, or is empty.
+
     Raises: DataError if a forecast is of another scenario, or coordinates are too large or not finite.
     """
     for result in results:
-        _require_of(scenario, result.forecast)
+        _require_same_scenario(scenario, result.forecast)
         if result.without is not None:
-            _require_of(scenario, result.without)
+            _require_same_scenario(scenario, result.without)
     tracks = scenario.tracks
     origin = focal_position(scenario)
     scene: dict[str, Any] = {
@@ -82,7 +84,7 @@ def pack_scene(
     return scene
 
 
-def _require_of(scenario: Scenario, forecast: Forecast) -> None:
+def _require_same_scenario(scenario: Scenario, forecast: Forecast) -> None:
     same = forecast.scenario_id == scenario.scenario_id
     require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
 
