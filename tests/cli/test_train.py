@@ -170,7 +170,7 @@ def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
     fit = ["--checkpoint", checkpoint, "--store", store, "--out", out, "--group", "all"]
     assert run("calibrate", *fit) == 0
     assert "a coverage of 90%" in capsys.readouterr().out
-    options = ["--mirror", "--perturb", "noise", "--beyond", "--limit", "2"]
+    options = ["--mirror", "--perturb", "noise", "--plausibility", "--limit", "2"]
     assert run("evaluate", "--store", store, "--checkpoint", out, *options) == 0
     printed = capsys.readouterr().out
     for part in ("calibrated + calibrated, mirrored", ", noise |", " ECE |", " off-road |"):

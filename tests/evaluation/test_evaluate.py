@@ -49,7 +49,7 @@ def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore)
 
 
 def test_evaluation_has_every_part(store: ScenarioStore) -> None:
-    found = evaluate(ScatteredWorlds(), store, ks=(1, 3), limit=3, beyond=True, progress=False)
+    found = evaluate(ScatteredWorlds(), store, ks=(1, 3), limit=3, plausibility=True, progress=False)
     assert found.scenarios == found.worlds["scored"]["count"] == 3
     last, whole = found.horizons["6 s"]["focal"], found.metrics["focal"]
     assert {"minADE3", "MR3"} <= whole.keys()

@@ -26,7 +26,7 @@ from trajpred.store import ScenarioStore
 @pytest.fixture(scope="module")
 def result(store_path: Path) -> Evaluation:
     store = ScenarioStore(store_path, "val")
-    return evaluate(load_predictor("constant_velocity"), store, beyond=True, progress=False)
+    return evaluate(load_predictor("constant_velocity"), store, plausibility=True, progress=False)
 
 
 def test_cells_are_the_numbers_of_the_evaluation(result: Evaluation) -> None:

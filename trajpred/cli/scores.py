@@ -40,7 +40,7 @@ def evaluate(
     by: list[str] | None = None,
     group: list[Group] | None = None,
     limit: Positive | None = None,
-    beyond: bool = False,
+    plausibility: bool = False,
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | None = None,
@@ -75,8 +75,8 @@ def evaluate(
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal; several are put side by side.
         limit: Evaluate only the first LIMIT scenarios.
-        beyond: Also off-road, wrong-way, infeasible and colliding modes, standing agents that drift, these by
-            seconds ahead, and calibration; takes longer.
+        plausibility: Also off-road, wrong-way, infeasible and colliding modes, standing agents that drift,
+            these by seconds ahead, and calibration; takes longer.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints or predictions files, whose modes are merged with those of the first.
@@ -127,7 +127,12 @@ def evaluate(
         predictor = StreamedPredictor(predictor, every_s, updates)
         rivals = [StreamedPredictor(rival, every_s, updates) for rival in rivals]
     predictors = [predictor, *perturbed(predictor, perturb, history), *rivals]
-    settings: dict[str, Any] = {"limit": limit, "ks": k or [1, 6], "beyond": beyond, "batch_size": batch_size}
+    settings: dict[str, Any] = {
+        "limit": limit,
+        "ks": k or [1, 6],
+        "plausibility": plausibility,
+        "batch_size": batch_size,
+    }
     settings |= {"workers": workers, "check_with_av2": check_with_av2}
     runs = [[score(scored, data, **settings) for scored in predictors] for data in stores]
     all_results = list(chain.from_iterable(runs))

@@ -55,7 +55,7 @@ class HorizonScores(NamedTuple):
 
 
 def horizon_columns(plausibility: bool = False) -> tuple[str, ...]:
-    """List the metrics by seconds ahead, those of ``--beyond`` included where ``plausibility`` is."""
+    """List the metrics by seconds ahead, those of ``--plausibility`` included where ``plausibility`` is."""
     names = columns("breakdown")
     if plausibility:
         names += columns("seconds ahead")

@@ -37,7 +37,7 @@ def evaluate(
     batch_size: int = 16,
     limit: int | None = None,
     ks: Sequence[int] = (1, 6),
-    beyond: bool = False,
+    plausibility: bool = False,
     workers: int = 1,
     check_with_av2: bool = False,
     progress: bool = True,
@@ -51,7 +51,7 @@ def evaluate(
         batch_size: scenarios at once, in each process.
         limit: only the first ``limit`` scenarios.
         ks: for each k, evaluate the k most probable modes.
-        beyond: also compute plausibility and calibration, which takes longer.
+        plausibility: also compute plausibility and calibration, which takes longer.
         workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
         check_with_av2: also compute the metrics with av2's own functions, and compare.
         progress: show a progress bar.
@@ -64,7 +64,7 @@ def evaluate(
     _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
     computed_ks = sorted({*ks, BREAKDOWN_K})
     check = Av2Check(computed_ks) if check_with_av2 else None
-    scores = Scores(computed_ks, beyond, predictor.joint, check)
+    scores = Scores(computed_ks, plausibility, predictor.joint, check)
     start = time.monotonic()
     batches = forecast_store(
         predictor,

@@ -32,16 +32,15 @@ class Metric:
         label: what is measured, for titles.
         unit: ``m``, ``rad``, or empty for shares.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
-            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`, with ``--beyond``
-            only),
-            ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming`` (from
-            :class:`~trajpred.metrics.consistency.Matched`, with ``--streaming`` only).
+            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`, only with
+            ``--plausibility``), ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming``
+            (from :class:`~trajpred.metrics.consistency.Matched`, only with ``--streaming``).
         tables: the tables in which the metric appears, and for which K there: ``training`` (validation
             curves), ``progress`` (the progress bar), ``results`` (comparisons of predictors), ``interval``
             (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page),
-            ``side by side`` (breakdowns of several groups) and ``seconds ahead`` (horizons, with ``--beyond``
-            only). Every metric appears in the main table of an evaluation. Those in ``breakdown`` have K = 6
-            there and cannot use headings; ``seconds ahead`` has K = 6, too.
+            ``side by side`` (breakdowns of several groups) and ``seconds ahead`` (horizons, only with
+            ``--plausibility``). Every metric appears in the main table of an evaluation. Those in
+            ``breakdown`` have K = 6 there and cannot use headings; ``seconds ahead`` has K = 6, too.
         ks: evaluate a displacement metric for these K only, whatever is asked for.
         per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
 
