@@ -112,7 +112,7 @@ def calibrate(
     split: str = "val",
     half: Half | None = None,
     coverage: float = 0.9,
-    group: Group = "scored",
+    group: Group = "all",
     batch_size: Positive = 16,
     workers: int = -1,
 ) -> int:
@@ -129,7 +129,7 @@ def calibrate(
             (--data.hold_out) are used.
         half: Use only this half of the split (docs/how-to/evaluate.md).
         coverage: Share of true positions that the regions should contain.
-        group: Agents to fit to.
+        group: Agents to fit to. The forecast of a scene is of all of them.
         batch_size: Scenarios per batch.
         workers: Processes that run the model on the CPU; -1 for all cores.
     """

@@ -90,7 +90,7 @@ def calibrate(
     store: ScenarioStore,
     out: Path,
     coverage: float = 0.9,
-    group: str = "scored",
+    group: str = "all",
     batch_size: int = 16,
     workers: int = 1,
     progress: bool = True,
