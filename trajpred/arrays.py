@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.errors import DataError, quoted, require, require_shape
 
 T = TypeVar("T")
+#: Kinds of arrays whose values are no real numbers: complex numbers, dates, durations, structures.
+_NOT_REAL = "cMmV"
 
 
 def row_of(values: Iterable[T]) -> dict[T, int]:
@@ -57,7 +59,10 @@ def as_whole_number(value: ArrayLike, field: str) -> int:
 
 
 def _plain(values: Any) -> Any:
-    """Replace masked values by NaN and tensors by arrays, also in lists. Raises: TypeError if no number."""
+    """Replace masked values by NaN and tensors by arrays, also in lists.
+
+    Raises: TypeError for complex numbers, dates, durations and structures.
+    """
     if isinstance(values, (list, tuple)):
         return [_plain(value) for value in values]
     if hasattr(values, "detach"):
@@ -67,7 +72,7 @@ def _plain(values: Any) -> Any:
         values = values.data
         if mask.any():
             values = np.where(mask, np.nan, values)
-    if isinstance(values, (np.ndarray, np.generic)) and values.dtype.kind in "cMmV":
+    if isinstance(values, (np.ndarray, np.generic)) and values.dtype.kind in _NOT_REAL:
         raise TypeError(f"values are {values.dtype}")
     return values
 

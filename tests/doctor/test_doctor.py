@@ -103,6 +103,7 @@ BROKEN = "raise OSError('no thing.so\\nat all')"
         ("1.9", "", "problem", ["too old", "1.9", 'pip install "']),
         ("2.0", "", "ok", ["2.0 (<4,>=2)"]),
         ("4.0", "", "note", ["newer than the tested versions"]),
+        ("4.0", BROKEN, "problem", ["no thing.so)", 'pip install "']),
         ("3", BROKEN, "problem", ["no thing.so)", "--force-reinstall"]),
     ],
 )

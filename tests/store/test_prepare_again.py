@@ -15,6 +15,7 @@ from tests.conftest import SAMPLE, equal, tree
 from tests.store.files import changed, manifest, only, stamps, unsigned
 from tests.store.scenarios import OPTIONS, flip, made
 from trajpred.errors import DataError
+from trajpred.predictors.continuation import Continuation
 from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
@@ -120,6 +121,10 @@ def test_splits_of_other_options_are_not_lost(raw_copy: Path, copy: Path) -> Non
         with pytest.raises(DataError, match=f"{message}.*--overwrite"):
             prepare("argoverse2", val, copy, **options)
         assert tree(copy) == before
+    extend = Continuation("argoverse-nano", 1.0)
+    command = r"prepared with `trajpred prepare --source argoverse2 [^`]*`"
+    with pytest.raises(DataError, match=command):
+        prepare("argoverse2", val, copy, extend=extend, **OPTIONS)
     prepare("argoverse2", val, copy, overwrite=True, **refused["heights False"])
     assert list(manifest(copy)["splits"]) == ["val"]
     assert not list(copy.glob("train/*"))

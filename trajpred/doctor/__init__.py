@@ -135,15 +135,18 @@ def examine(requirement: Requirement) -> Finding:
         return Finding("problem", f"{name} is not installed", install)
     text = f"{name} {version} ({wanted})"
     broken = [bound for bound in requirement.specifier if not bound.contains(version, prereleases=True)]
-    if any(bound.operator.startswith("<") for bound in broken):
-        return Finding("note", text, f"newer than the tested versions; if something fails: {install}")
-    if broken:
+    is_newer = any(bound.operator.startswith("<") for bound in broken)
+    if broken and not is_newer:
         return Finding("problem", text, f"too old: {install}")
     try:
         importlib.import_module(module(name))
     except Exception as error:  # extensions of another build raise more than ImportError
         again = f"pip install --force-reinstall --no-deps {name}=={version}"
+        if is_newer:
+            again = install
         return Finding("problem", f"{text} cannot be imported ({reason(error)})", again)
+    if is_newer:
+        return Finding("note", text, f"newer than the tested versions; if something fails: {install}")
     return Finding("ok", text)
 
 

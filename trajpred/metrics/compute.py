@@ -174,7 +174,7 @@ def collides(trajectory: Tensor, scene: Tensor) -> Tensor:
     first_row = count.cumsum(0) - count
     rank = torch.arange(len(scene), device=scene.device) - first_row[scene]
     F = trajectory.shape[1]
-    padded = trajectory.new_full((len(count), int(count.max()), F, 2), torch.nan)
+    padded = trajectory.new_full((len(count), int(count.max()), F, 2), torch.nan)  # near to nothing
     padded[scene, rank] = trajectory
     near = torch.zeros(len(count), padded.shape[1], dtype=torch.bool, device=scene.device)
     # One step at a time: the distances of all steps at once would be the largest array by far.

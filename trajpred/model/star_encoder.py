@@ -123,6 +123,7 @@ class StarSceneEncoder(TokenEncoder):
         x = self._encode_stars(stars, nodes, batch)
         x = self._attend_to_everyone(x, graph)
         x = self._cross_attend("history", x, steps, valid)
+        # Node 0 of a star is the agent itself, the others are its neighbours.
         x = self._cross_attend("neighbors", x, nodes[:, 1:], stars.present[:, 1:])
         lanes = self._cross_attend_over("agents", lanes, x, self.to_agent, batch, AGENT_TO_LANE)
         x = self._cross_attend_over("lanes", x, lanes, self.to_lane, batch, LANE_TO_AGENT)
@@ -132,21 +133,24 @@ class StarSceneEncoder(TokenEncoder):
         if name == "everyone":
             return [Pairs.of_scenes(weight, graph.agents, graph.num_agents)]
         if name == "cross.lanes":
-            lanes_follow_agents = graph.index.new_tensor([[graph.num_agents], [0]])
-            return [Pairs(batch[LANE_TO_AGENT].edge_index + lanes_follow_agents, weight)]
+            # Tokens are those of all agents, then those of all lanes: lanes send.
+            first_token = graph.index.new_tensor([[graph.num_agents], [0]])
+            return [Pairs(batch[LANE_TO_AGENT].edge_index + first_token, weight)]
         stars = Stars.of(batch, self.neighbors)
         if name == "cross.neighbors":
             present = stars.present[:, 1:]
             index = torch.stack((stars.agent[:, 1:], stars.agent[:, :1].expand_as(present)))
-            return [Pairs(index[:, present], weight[:, :, 0].mT[present])]
+            by_neighbor = weight[:, :, 0].mT  # [A, H, 1, n] -> [A, n, H]
+            return [Pairs(index[:, present], by_neighbor[present])]
         if name != "stars":
             return []
         flat = stars.flatten()
         agent = stars.agent.flatten()[flat.node]
         layers = []
         for edges, alpha in weight:
-            is_read = torch.isin(edges[1], flat.target)
-            layers.append(Pairs(agent[edges[:, is_read]], alpha[is_read]))
+            # Neighbours in a star are no tokens of the scene: only what the target attends to is reported.
+            into_target = torch.isin(edges[1], flat.target)
+            layers.append(Pairs(agent[edges[:, into_target]], alpha[into_target]))
         return layers
 
     def _encode_stars(self, stars: Stars, nodes: Tensor, batch: HeteroData) -> Tensor:

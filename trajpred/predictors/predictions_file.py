@@ -136,13 +136,15 @@ def read_predictions(path: str | Path) -> PredictionsFile:
     usable, problems = check(rows, all_tracks)
     tracks, marginal_scenarios = sort_modes(usable)
     ids = rows.scenario_ids
-    ends = np.searchsorted(tracks.scenario, np.arange(len(ids) + 1)).tolist()
+    # The tracks of scenario i are rows bounds[i] to bounds[i + 1].
+    bounds = np.searchsorted(tracks.scenario, np.arange(len(ids) + 1)).tolist()
     marginal = {ids[i] for i in marginal_scenarios.tolist()}
     note = ""
     if marginal:
-        share = f"in {len(marginal)} of {len(ids)} scenarios"
-        note = f"{share} each track has its own probabilities, as before av2 0.3"
-        note += ": read as marginal predictions, not as joint ones"
+        note = (
+            f"in {len(marginal)} of {len(ids)} scenarios each track has its own probabilities, as before av2"
+        )
+        note += " 0.3: read as marginal predictions, not as joint ones"
     return PredictionsFile(
         path=Path(path),
         scenario_ids=ids,
@@ -152,7 +154,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
         note=note,
         _rows=rows,
         _tracks=tracks,
-        _range=dict(zip(ids, map(slice, ends[:-1], ends[1:]), strict=True)),
+        _range=dict(zip(ids, map(slice, bounds[:-1], bounds[1:]), strict=True)),
     )
 
 

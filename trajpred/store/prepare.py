@@ -22,7 +22,7 @@ from trajpred.sources.raw_scenario import RawScenario
 from trajpred.store.codec import COLUMNS_VERSION
 from trajpred.store.entries import ALLOW, put, write_entry
 from trajpred.store.jobs import Extension, ShardJob, is_finished, run_job, sole_writer
-from trajpred.store.manifest import MANIFEST, VERSION, is_plain, previous_manifest
+from trajpred.store.manifest import MANIFEST, VERSION, is_plain, prepare_command, previous_manifest
 from trajpred.store.reader import ScenarioStore
 from trajpred.store.shards import record_of, sealed
 from trajpred.store.windows import Window, describe_mixture
@@ -188,8 +188,10 @@ def _kept(
         return absent
     if not absent or overwrite:
         return {}
-    options = ", ".join(f"{name} {old.get(name)}" for name in differing if name != "config")
-    problem = f"split {min(absent)!r} was prepared with {options}, and the raw data lack its scenarios"
+    simple = {*old} - {"config", "extended"}
+    options = ", ".join(f"{name} {old[name]}" for name in differing if name in simple)
+    before = options or f"`{prepare_command(store, old)}`"
+    problem = f"split {min(absent)!r} was prepared with {before}, and the raw data lack its scenarios"
     raise DataError(f"{problem}; choose another folder, or {ALLOW}", file=store, field="store")
 
 

@@ -168,7 +168,7 @@ def _forecast_row(forecast: Forecast, track_id: str) -> int:
 
 
 def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) -> Line2D:
-    """Draw the focal agent's other modes as dashed lines, and the removed agents as hollow outlines.
+    """Draw the focal agent's modes without the removed agents, dashed, and the outlines of these agents.
 
     Returns: the entry for the legend.
 
@@ -196,13 +196,14 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
         linewidths=1.3,
         zorder=Layer.END,
     )
-    rows = scenario.tracks.indices(what_if.removed)
-    bodies, _ = agent_outlines(view, scenario, rows[scenario.last_seen[rows] >= 0])
+    removed_rows = scenario.tracks.indices(what_if.removed)
+    visible_rows = removed_rows[scenario.last_seen[removed_rows] >= 0]
+    bodies, _ = agent_outlines(view, scenario, visible_rows)
     add_polygons(
         axes,
         bodies,
         Layer.FOCAL_AGENT,
-        facecolors=view.theme.ground,
+        facecolors=view.theme.ground,  # covers the agent
         edgecolors=color,
         linestyles=[REMOVED_DASHES],
         linewidths=1.3,

@@ -29,6 +29,8 @@ _MARKS = {
     "solid": "SOLID", "dashed": "DASHED", "botts_dots": "DASHED", "solid_solid": "DOUBLE_SOLID",
     "dashed_dashed": "DOUBLE_DASH", "solid_dashed": "SOLID_DASH", "dashed_solid": "DASH_SOLID",
 }  # fmt: skip
+#: The same two lines, listed from the other side.
+_FAR_FIRST = {"SOLID_DASH": "DASH_SOLID", "DASH_SOLID": "SOLID_DASH"}
 _NO_MARKS = ("none", "no_marking", "curb", "lowered_curb", "grass", "edge")
 
 Line = NDArray[np.float64]
@@ -146,18 +148,15 @@ def mark_type(name: str, color: str | None = None, near_first: bool = True) -> s
     """Return the type of a mark that a format calls ``name``, such as ``solid_dashed``; white by default.
 
     Args:
-        near_first: whether ``name`` begins with the line next to the lane, as types do.
+        near_first: whether ``name`` begins with the line next to the lane, as the names of types do.
     """
     if name in _NO_MARKS:
         return "NONE"
     if name not in _MARKS:
         return "UNKNOWN"
-    lines = name.split("_")
+    pattern = _MARKS[name]
     if not near_first:
-        lines.reverse()
-    pattern = _MARKS.get("_".join(lines))
-    if pattern is None:
-        return "UNKNOWN"
+        pattern = _FAR_FIRST.get(pattern, pattern)
     colored = f"{pattern}_{(color or '').upper()}"
     if colored in MARK_TYPES:
         return colored

@@ -176,11 +176,15 @@ def _numbers(element: Element, names: Iterable[str]) -> list[float]:
 
 
 def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
-    """Evaluate u(p) and v(p): of poly3, p is u and ``ds`` the length of the curve; else ``ds`` scales p."""
+    """Return points and headings ``ds`` metres along a polynomial.
+
+    A paramPoly3 gives u(p) and v(p), with p in metres or, normalised, from 0 to 1. A poly3 gives v(u): the u
+    at ``ds`` is found by arc length.
+    """
     cubic = record.find("poly3")
     pair = record.find("paramPoly3")
-    shapes = "is no line, spiral, arc, poly3 or paramPoly3"
-    require(cubic is not None or pair is not None, "planView.geometry", shapes)
+    unknown = "is no line, spiral, arc, poly3 or paramPoly3"
+    require(cubic is not None or pair is not None, "planView.geometry", unknown)
     if pair is not None:
         u_factors = _numbers(pair, ("aU", "bU", "cU", "dU"))
         v_factors = _numbers(pair, ("aV", "bV", "cV", "dV"))
@@ -192,7 +196,7 @@ def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
         assert cubic is not None
         v_factors = _numbers(cubic, "abcd")
         factors = np.array([[0, 1, 0, 0], v_factors])
-        u = np.linspace(0, ds[-1], 8 * len(ds))
+        u = np.linspace(0, ds[-1], 8 * len(ds))  # dense enough to invert the arc length
         length = arc_length(_points(factors, u))
         p = np.interp(ds, length, u)
     derivative = (factors @ np.stack((0 * p, p**0, 2 * p, 3 * p**2))).T
