@@ -119,12 +119,6 @@ def test_lanes_of_a_section_have_directions_neighbours_and_marks(load: Load) -> 
     assert marks(right, 2) == ("DASH_SOLID_YELLOW", "SOLID_DASH_YELLOW")
 
 
-def test_reflectors_are_dashed_from_either_side(load: Load) -> None:
-    content = opendrive(road(right=lane(-1))).replace(b'type="solid broken"', b'type="botts dots"')
-    assert b"botts" in content
-    assert marks(load(content), 0) == ("DASHED_YELLOW", "DASHED_YELLOW")
-
-
 def test_long_lanes_become_segments_in_a_row(load: Load) -> None:
     long = STRAIGHT.replace('"40"', '"120"')
     lane_map = load(opendrive(road("1", long, 120, right=lane(-1) + lane(-2))))

@@ -12,6 +12,7 @@ from tests.conftest import equal
 from tests.sources.map_files import STRAIGHT, lane, opendrive, road, town
 from trajpred import LaneMap
 from trajpred.geometry import norm
+from trajpred.lane_map import MARK_TYPES
 from trajpred.sources.maps.lanes import Line
 from trajpred.sources.maps.segments import faults
 
@@ -211,3 +212,11 @@ def test_bounds_may_share_the_nodes_at_their_ends(reversed_ways: int, load: Load
     lane_map = load(local_lanelets({1: sides}))
     np.testing.assert_allclose(lane_map.left_boundary[0], left)
     np.testing.assert_allclose(lane_map.right_boundary[0], right)
+
+
+def test_reflectors_are_dashed_from_either_side(load: Load) -> None:
+    content = opendrive(road(right=lane(-1))).replace(b'type="solid broken"', b'type="botts dots"')
+    assert b"botts" in content
+    lane_map = load(content)
+    assert MARK_TYPES[lane_map.left_mark[0]] == "DASHED_YELLOW"
+    assert MARK_TYPES[lane_map.right_mark[0]] == "DASHED_YELLOW"
