@@ -75,7 +75,9 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
 
 #: The baselines by name. They use observed steps only and forecast every track that has one.
 BASELINES: dict[str, Callable[..., Forecast]] = {
-    one.__name__: one for one in (constant_velocity, constant_turn_rate, lane_following)
+    "constant_velocity": constant_velocity,
+    "constant_turn_rate": constant_turn_rate,
+    "lane_following": lane_following,
 }
 
 

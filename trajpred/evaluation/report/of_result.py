@@ -31,13 +31,13 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     return built
 
 
-def fact_names(by: Iterable[str], known: Iterable[str] = FACTS) -> list[str]:
-    """Return the facts whose names start with ``by``: ``speed (m/s)`` for ``speed``; ``known`` for ``all``.
+def fact_names(by: Iterable[str], available: Iterable[str] = FACTS) -> list[str]:
+    """Return the facts whose names start with ``by``: ``speed (m/s)`` for ``speed``; for ``all`` the available.
 
     Raises: DataError naming an unknown one.
     """
     if "all" in by:
-        return list(known)
+        return list(available)
     return [_fact_name(name) for name in by]
 
 
