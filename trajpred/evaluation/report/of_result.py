@@ -32,7 +32,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
 
 
 def fact_names(by: Iterable[str], available: Iterable[str] = FACTS) -> list[str]:
-    """Return the facts whose names start with ``by``: ``speed (m/s)`` for ``speed``; for ``all`` the available.
+    """Return the facts whose names start with ``by`` (``speed (m/s)`` for ``speed``), or all ``available`` ones.
 
     Raises: DataError naming an unknown one.
     """
