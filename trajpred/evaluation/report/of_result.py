@@ -32,7 +32,7 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
 
 
 def fact_names(by: Iterable[str], available: Iterable[str] = FACTS) -> list[str]:
-    """Return the facts whose names start with ``by`` (``speed (m/s)`` for ``speed``), or all ``available`` ones.
+    """Return the facts whose names start with ``by``, or all ``available`` ones for ``all``.
 
     Raises: DataError naming an unknown one.
     """
