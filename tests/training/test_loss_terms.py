@@ -22,7 +22,10 @@ F = 7
 
 @pytest.fixture
 def modes() -> tuple[Tensor, Tensor]:
-    return 3 * torch.randn(A, K, F, 2), 0.2 + torch.rand(A, K, F, 2)
+    """Locations and scales with gradients."""
+    location = 3 * torch.randn(A, K, F, 2)
+    scale = 0.2 + torch.rand(A, K, F, 2)
+    return location.requires_grad_(), scale.requires_grad_()
 
 
 @pytest.fixture
@@ -46,9 +49,9 @@ def valid() -> Tensor:
 def test_average_displacement_is_the_detached_mean_over_valid_steps(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
-    path = modes[0]
-    displacement = average_displacement(path.clone().requires_grad_(), target, valid)
+    displacement = average_displacement(modes[0], target, valid)
     assert not displacement.requires_grad
+    path = modes[0].detach()
     for a in range(A):
         steps = valid[a].nonzero()[:, 0].tolist()
         for k in range(K):
@@ -62,8 +65,6 @@ def test_winner_takes_all_is_the_error_and_the_likelihood_of_the_scale(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = modes
-    location.requires_grad_()
-    scale.requires_grad_()
     best = torch.tensor([0, 2, 1, 1, 0])
     loss = winner_takes_all(location, scale, target, valid.float(), best)
     loss.sum().backward()
@@ -87,8 +88,6 @@ def test_endpoint_nll_is_torch_s_at_the_last_valid_step(
     modes: tuple[Tensor, Tensor], target: Tensor, valid: Tensor
 ) -> None:
     location, scale = modes
-    location.requires_grad_()
-    scale.requires_grad_()
     loss = endpoint_nll(location, scale, target, last_step(valid))
     assert loss.shape == (A, K)
     assert not loss.requires_grad

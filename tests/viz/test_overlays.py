@@ -15,7 +15,7 @@ from trajpred.forecast import Attention
 from trajpred.scenario import Scenario
 from trajpred.viz import WhatIf, draw_scene
 from trajpred.viz.map_layer import lane_line
-from trajpred.viz.overlays import mean_shift
+from trajpred.viz.overlays import MIN_STRENGTH, mean_shift
 from trajpred.viz.style import LIGHT
 
 
@@ -32,6 +32,8 @@ def test_lanes_are_as_wide_as_their_share(figure: Figure, real_scene: Scenario, 
     for segment in drawn.get_segments():
         row = next(i for i, line in enumerate(centers) if np.array_equal(line, segment))
         drawn_shares.append(float(shares[row]))
+    strongest = attention.shares(real_scene.focal_id).max()
+    assert len(drawn_shares) == (shares >= MIN_STRENGTH * strongest).sum()
     assert len(drawn_shares) > 2
     assert drawn_shares == sorted(drawn_shares)
     assert drawn_shares[-1] == shares.max()

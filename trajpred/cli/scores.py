@@ -128,13 +128,17 @@ def evaluate(
         rivals = [StreamedPredictor(rival, every_s, updates) for rival in rivals]
     predictors = [predictor, *perturbed(predictor, perturb, history), *rivals]
     settings: dict[str, Any] = {
+        "batch_size": batch_size,
         "limit": limit,
         "ks": k or [1, 6],
         "plausibility": plausibility,
-        "batch_size": batch_size,
+        "workers": workers,
+        "check_with_av2": check_with_av2,
     }
-    settings |= {"workers": workers, "check_with_av2": check_with_av2}
-    runs = [[score(scored, data, **settings) for scored in predictors] for data in stores]
+    runs: list[list[Evaluation]] = []
+    for data in stores:
+        results = [score(scored, data, **settings) for scored in predictors]
+        runs.append(results)
     all_results = list(chain.from_iterable(runs))
     if json is not None:
         write_results(json, all_results if len(all_results) > 1 else all_results[0])

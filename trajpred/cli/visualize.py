@@ -131,10 +131,9 @@ def visualize(
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
-    data_set = source
-    if raw is not None and source is None:
-        data_set = "argoverse2"
-    choices = choose(raw or store, data_set, split, scenario or [], limit, half)
+    if raw is not None:
+        source = source or "argoverse2"
+    choices = choose(raw or store, source, split, scenario or [], limit, half)
     if kind == "html":
         return draw_page(
             out if is_file else out / "page.html",

@@ -29,8 +29,8 @@ REFLECTED = {
 def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
     """Reflect the ``chosen`` scenes ``[S]`` about the city's x axis (y becomes -y).
 
-    Models read relative poses only, so any axis gives the same result. The marks of the left
-    and the right boundary are exchanged as they are: av2 names the parts of a mark from the lane outwards.
+    Models read relative poses only, so any axis gives the same result. The marks of the left and the right
+    boundary are exchanged as they are: av2 names the parts of a mark from the lane outwards.
     """
     agents, lanes = scenes.agents, scenes.lanes
     kind = lanes.topology_kind

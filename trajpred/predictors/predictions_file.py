@@ -141,10 +141,9 @@ def read_predictions(path: str | Path) -> PredictionsFile:
     marginal = {ids[i] for i in marginal_scenarios.tolist()}
     note = ""
     if marginal:
-        note = (
-            f"in {len(marginal)} of {len(ids)} scenarios each track has its own probabilities, as before av2"
-        )
-        note += " 0.3: read as marginal predictions, not as joint ones"
+        counted = f"{len(marginal)} of {len(ids)} scenarios"
+        note = f"in {counted} each track has its own probabilities, as before av2 0.3"
+        note += ": read as marginal predictions, not as joint ones"
     return PredictionsFile(
         path=Path(path),
         scenario_ids=ids,

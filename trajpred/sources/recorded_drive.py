@@ -167,8 +167,9 @@ class RecordedDrive:
 def tracked_objects(message: Any) -> TrackedObjects:
     """Convert a ``TrackedObjects`` message of Autoware to arrays.
 
-    The type is the most probable classification. Velocities are given in the object's frame. Where the
-    sign of an orientation is unknown, the heading is turned to the motion; a quaternion of zeros gives NaN.
+    The type is the most probable classification. Velocities are given in the object's frame. Where the sign
+    of an orientation is unknown, the heading is turned to the motion; a quaternion of zeros gives NaN.
+
     Raises: AttributeError if it is another message.
     """
     objects = message.objects

@@ -29,6 +29,9 @@ from trajpred.store.windows import Window, describe_mixture
 from trajpred.store.workers import Run
 from trajpred.store.workers import workers as worker_pool
 
+#: Entries of a manifest that an error does not list: a hash, and a nested record.
+NOT_LISTED = ("config", "extended")
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -188,9 +191,10 @@ def _kept(
         return absent
     if not absent or overwrite:
         return {}
-    simple = {*old} - {"config", "extended"}
-    options = ", ".join(f"{name} {old[name]}" for name in differing if name in simple)
-    before = options or f"`{prepare_command(store, old)}`"
+    options = [f"{name} {old[name]}" for name in differing if name in old and name not in NOT_LISTED]
+    before = ", ".join(options)
+    if not options:
+        before = f"`{prepare_command(store, old)}`"
     problem = f"split {min(absent)!r} was prepared with {before}, and the raw data lack its scenarios"
     raise DataError(f"{problem}; choose another folder, or {ALLOW}", file=store, field="store")
 

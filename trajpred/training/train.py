@@ -133,13 +133,13 @@ class TrainCLI(LightningCLI):
         """Set the model's observed and future steps; a config may only repeat them, or have the defaults."""
         model = self.config.model
         decoder = model.decoder.init_args
-        _require_default_or("model.history", model.history, 50, history)
+        _require_default_or_equal("model.history", model.history, 50, history)
         cls: Any = locate(model.decoder.class_path)
         parameters = inspect.signature(cls).parameters
         needed = f"the constructor of {cls.__name__} must take horizon, the future steps, set from the data"
         require("horizon" in parameters, "model.decoder", needed)
         default = parameters["horizon"].default
-        _require_default_or("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
+        _require_default_or_equal("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
         model.history = history
         decoder.horizon = horizon
 
@@ -195,7 +195,7 @@ def one_sentence() -> Iterator[None]:
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
 
 
-def _require_default_or(name: str, value: int, default: int, of_data: int) -> None:
+def _require_default_or_equal(name: str, value: int, default: int, of_data: int) -> None:
     problem = f"is {value}, the data have {of_data}; it is taken from the data"
     require(value in (default, of_data), name, problem)
 
