@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 from tests.conftest import ROOT, SAMPLE
 
 pytestmark = pytest.mark.slow
+#: What an installation from the checkout computes on the sample.
+METRICS = json.loads((ROOT / "tests" / "training" / "sample_metrics.json").read_text("utf-8"))
 #: Without what may lead to another trajpred.
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -71,8 +74,10 @@ def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> N
         assert "--store" in said
     prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
     assert "val: 5 scenarios" in prepared
-    printed = run("trajpred", "evaluate", "--checkpoint", "argoverse-nano", "--store", here / "store")
-    assert "3.68" in printed, printed
+    results = here / "results.json"
+    run("trajpred", "evaluate", "--checkpoint", "argoverse-nano", "--store", here / "store", "--json", results)
+    focal = json.loads(results.read_text("utf-8"))["metrics"]["focal"]
+    assert focal == pytest.approx(METRICS["argoverse-nano"]["focal"], abs=0.02)
 
 
 def test_an_editable_installation_works_beside_the_checkout(tmp_path: Path) -> None:
