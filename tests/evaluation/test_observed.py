@@ -97,7 +97,7 @@ def test_several_times_give_several_tables(
     store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "found.json"
-    options = ["--store", store_path, "--split", "train", "--half", "deciding", "--observe_s", "0.5", "2"]
+    options = ["--store", store_path, "--split", "train", "--half", "deciding", "--observe-s", "0.5", "2"]
     options += ["--against", "lane_following", "--scenes", "0", "--perturb", "noise", "--group", "moving"]
     assert run("evaluate", *options, "--json", out) == 0
     printed = capsys.readouterr().out
@@ -120,5 +120,5 @@ def test_predictions_files_are_fixed(
 ) -> None:
     out = tmp_path / "p.parquet"
     assert run("predict", "--store", store_path, "--out", out) == 0
-    assert run("evaluate", "--store", store_path, "--checkpoint", out, "--observe_s", "1") == 2
+    assert run("evaluate", "--store", store_path, "--checkpoint", out, "--observe-s", "1") == 2
     assert "--observe-s: scenarios cannot be changed for predictions files" in capsys.readouterr().err

@@ -169,7 +169,7 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
     assert describe(str(tmp_path / "store"))[1]["windows"] == "every 0.5 s"
     manifest = read_manifest(tmp_path / "store")
     assert manifest["every_s"] == 0.5
-    assert "--every_s 0.5" in prepare_command(tmp_path / "store", manifest)
+    assert "--every-s 0.5" in prepare_command(tmp_path / "store", manifest)
     with pytest.raises(DataError, match=r"was prepared with every_s 0.5|would lose 6 scenarios"):
         prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
 
@@ -186,7 +186,7 @@ def test_impossible_spacings_are_one_sentence(
     source: str, every_s: float, problem: str, raw: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = raw.parent / "store"
-    options = ["--source", source, "--raw", raw, "--store", store, "--every_s", every_s]
+    options = ["--source", source, "--raw", raw, "--store", store, "--every-s", every_s]
     assert run("prepare", *options) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: --every-s: {problem}")

@@ -55,7 +55,7 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     if manifest.get("heights"):
         words.append("--heights")
     if "every_s" in manifest:
-        words += ["--every_s", manifest["every_s"]]
+        words += ["--every-s", manifest["every_s"]]
     if manifest.get("shard_size", 256) != 256:
         words += ["--shard_size", manifest["shard_size"]]
     extended = manifest.get("extended")
