@@ -136,3 +136,19 @@ def test_a_history_shorter_than_a_step_keeps_the_step(observed: int, known: int)
     assert found.step_s == pytest.approx(0.5)
     assert found.num_steps == found.num_observed
     assert found.tracks.valid.sum(axis=1).tolist() == [known, known]
+
+
+def test_what_is_recorded_later_does_not_change_the_history() -> None:
+    """A state 0.04 s after the last observed step is near to it on a grid of 0.1 s, and yet unknown then."""
+    valid = np.ones((2, 80), bool)
+    valid[1, :40] = False
+    seen = resample(steady(0.04, observed=40, future=40, valid=valid), 0.1)
+    now = seen.num_observed - 1
+    assert not seen.tracks.valid[1, : now + 1].any()
+    assert seen.tracks.valid[1, now + 1 :].all()
+
+
+@pytest.mark.parametrize(("step_s", "continued"), [(0.2, 3), (0.05, 12)])
+def test_continued_steps_are_those_after_the_last_recorded_one(step_s: float, continued: int) -> None:
+    scenario = replace(steady(0.1, observed=9, future=12), continued=6)
+    assert resample(scenario, step_s).continued == continued

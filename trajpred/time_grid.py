@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from trajpred.geometry import unit_vector, wrap_angle
 from trajpred.scenario import Scenario
 from trajpred.tracks import Tracks
 
+#: The columns of :class:`~trajpred.tracks.Tracks` that have a value for each step.
+STATES = ("valid", "position", "heading", "velocity")
 #: Share of a step by which times may differ and still be the same.
 SAME_TIME = 0.01
 
@@ -62,8 +65,8 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
 
     Between two recorded states of a track, position and velocity are interpolated linearly and the heading
     along the shorter arc. A state whose neighbours are missing counts for the nearest time within half a
-    step, moved there at its velocity; other times stay unknown, so gaps stay gaps. Tracks that no time of the
-    grid meets are omitted.
+    step, moved there at its velocity; other times stay unknown, so gaps stay gaps. What was recorded later
+    does not change the history. Tracks that no time of the grid meets are omitted.
 
     Raises: DataError if ``step_s`` is not positive, or no time of the grid meets the focal track's history.
     """
@@ -76,12 +79,27 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
         before = 1  # one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
     gap_s = GAP_STEPS * scenario.step_s
-    states = _states(scenario.tracks, time, grid, gap_s=gap_s, step_s=step_s)
-    rows = states.valid.any(axis=1)
-    columns = {column.name: getattr(states, column.name)[rows] for column in fields(Tracks)}
-    tracks = Tracks(**columns)
-    stamps = scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64)
-    return replace(scenario, timestamps_ns=stamps, num_observed=before + 1, tracks=tracks).validate()
+    seen = replace(scenario.tracks, valid=scenario.tracks.valid & (time <= 0))
+    past = _states(seen, time, grid[: before + 1], gap_s=gap_s, step_s=step_s)
+    future = _states(scenario.tracks, time, grid[before + 1 :], gap_s=gap_s, step_s=step_s)
+    rows = past.valid.any(axis=1) | future.valid.any(axis=1)
+    columns: dict[str, NDArray[Any]] = {}
+    for column in fields(Tracks):
+        values = getattr(past, column.name)
+        if column.name in STATES:
+            values = np.concatenate((values, getattr(future, column.name)), axis=1)
+        columns[column.name] = values[rows]
+    continued = 0
+    if scenario.continued:
+        last_recorded = time[scenario.num_steps - scenario.continued - 1]
+        continued = int((grid > last_recorded + SAME_TIME * step_s).sum())
+    return replace(
+        scenario,
+        timestamps_ns=scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64),
+        num_observed=before + 1,
+        continued=continued,
+        tracks=Tracks(**columns),
+    ).validate()
 
 
 def _states(

@@ -134,7 +134,7 @@ def test_ids_become_distinct_file_names_on_every_system() -> None:
 def test_out_may_be_the_file_of_one_scenario(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("scene.PNG", "scene.pdf", "scene.svg", "page.html"):
+    for name in ("scene.PNG", "scene.pdf", "scene.svg", "scene.MCAP", "page.html"):
         assert run("visualize", "--store", store, "--limit", 1, "--out", tmp_path / "new" / name) == 0
         assert (tmp_path / "new" / name).is_file()
     capsys.readouterr()

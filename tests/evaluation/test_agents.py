@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
 from trajpred.errors import DataError
+from trajpred.evaluation.agent_scores import agent_scores
 from trajpred.evaluation.agent_truth import MANOEUVRES, facts_of, groups_of, manoeuvres
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.forecast import Forecast
+from trajpred.motion import MOVED_M
 from trajpred.predictors import load_predictor
 from trajpred.scenario import Scenario
 from trajpred.tracks import OBJECT_TYPES, TrackCategory
@@ -122,3 +124,20 @@ def test_manoeuvres_use_valid_steps_only() -> None:
     valid = np.stack((STEPS < 0.2, STEPS < 0))  # 18 degrees of the turn, and nothing
     found = manoeuvres(np.stack((future, future)), np.stack((heading, heading)), valid)
     assert [MANOEUVRES[i] for i in found] == ["straight", "stationary"]
+
+
+def test_a_car_that_starts_from_standing_heads_along_its_lane() -> None:
+    """Where the data lack its heading, none is compared, and driving straight on is no turn."""
+    time = np.arange(110) * 0.1
+    north = np.maximum(time - 4.9, 0.0) ** 2
+    east = 10 * time
+    position = np.stack((np.stack((0 * time, north), -1), np.stack((east, 0 * time + 40), -1)))
+    lanes = [[[0.0, -50.0], [0.0, 100.0]]]
+    scenario = Scenario.from_arrays(position, num_observed=50, track_id=["starts", "drives"], map=lanes)
+    agents = ScoredAgents.of([scenario], load_predictor("lane_following")([scenario]))
+    assert agents.origin_heading == pytest.approx([np.pi / 2, 0.0])
+    moved = north[50:] > MOVED_M
+    assert np.array_equal(np.isfinite(agents.target_heading), [moved, np.ones(60, bool)])
+    assert agents.facts["manoeuvre"].tolist() == ["straight", "straight"]
+    errors = agent_scores(agents, [6])["average heading error6"]
+    assert errors == pytest.approx([0.0, 0.0], abs=1e-3)

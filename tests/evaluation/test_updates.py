@@ -108,3 +108,13 @@ def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
     q = new.probability[b][partner]
     weighted = ((p + q) / 2 * apart).sum()
     return [apart.mean(), weighted, float(q[p.argmax()] < q.max()), np.abs(p - q).sum() / 2]
+
+
+def test_clocks_that_differ_a_little_have_the_same_updates() -> None:
+    usual = steady()
+    faster = replace(usual, scenario_id="faster", timestamps_ns=usual.timestamps_ns * 998 // 1000)
+    scores = Scores()
+    scores.add([usual, faster], StreamedPredictor(Fan())([usual, faster]))
+    assert [*scores.updates()] == ["1 s", "1.5 s", "2 s"]
+    means = scores.means(CHANGES)["all"]
+    assert [means[name] for name in CHANGES] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-2)

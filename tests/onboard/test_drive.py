@@ -12,6 +12,7 @@ from tests.sources.drives import TOPIC, identity, read_back, tracked, write_driv
 from trajpred.onboard import OnboardForecaster, StreamingForecaster
 from trajpred.onboard.replay import detections
 from trajpred.sources.argoverse2 import read_scenario
+from trajpred.sources.recorded_drive import RecordedDrive
 from trajpred.viz.viewer.drive_file import OBJECTS, ROAD, SCENE
 
 STEPS = 15
@@ -75,6 +76,22 @@ def test_problems_of_a_drive_are_counted(
     counts = [len(message["objects"]) for message in (*messages[:3], messages[4])]
     counts[2] -= 1
     assert [len(message.objects) for message in found.values()] == counts
+
+
+def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
+    sample_folders: list[Path],
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    drive = write_drive(read_scenario(sample_folders[0]), tmp_path / "drive.mcap", steps=2)
+    monkeypatch.setattr(RecordedDrive, "__iter__", lambda drive: iter(()))
+    out = tmp_path / "predicted.jsonl"
+    out.write_text("earlier")
+    assert run("replay", *given(sample_folders[0], drive, bundle), "--out", out) == 2
+    assert f"drive.mcap: has no readable message in {TOPIC}" in capsys.readouterr().err
+    assert out.read_text() == "earlier"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 
 from trajpred.model import pretrained
 from trajpred.predictors import load_predictor
+from trajpred.predictors.checkpoint import attention_of
 from trajpred.scenario import Scenario
+from trajpred.time_grid import resample
 
 #: Observed steps, seconds between them, and future steps.
 WINDOWS = [(8, 0.5, 12), (50, 0.1, 30), (125, 0.04, 150), (11, 0.1, 80), (1, 0.1, 60), (5, 0.5, 0)]
@@ -67,3 +69,11 @@ def test_scenarios_of_different_windows_are_predicted_together(name: str) -> Non
         [alone] = predictor([scenario])
         assert found.scenario_id == scenario.scenario_id
         np.testing.assert_allclose(found.trajectory, alone.trajectory, atol=1e-4)
+
+
+def test_attention_is_that_of_the_forecast_at_the_model_s_time_step(name: str) -> None:
+    predictor = load_predictor(name)
+    scenario = two_cars(25, 0.2, 30, with_map=True)
+    [found] = attention_of(predictor, [scenario])
+    [expected] = attention_of(predictor, [resample(scenario, predictor.step_s)])
+    assert np.array_equal(found.weight, expected.weight)

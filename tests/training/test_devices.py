@@ -64,6 +64,27 @@ def test_a_resumed_run_restarts(store_path: Path, tmp_path: Path, monkeypatch: p
     """Its own config is added to the settings of the user."""
     (tmp_path / "config.yaml").write_text(f"data: {{store: {store_path}, batch_size: 16}}")
     monkeypatch.setattr(sys, "argv", ["/usr/bin/trajpred", "train", "--resume", str(tmp_path)])
+    assert devices_of_command(monkeypatch) == {"accelerator": "cpu", "devices": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes"),
+    [
+        ("--model.joint_every 2", 1),  # in every second step, some weights have no gradient
+        ("--model.joint_every 1", 4),
+        ("--model.joint_every 1 --data.val_half reporting", 1),  # one of the sample's five scenes
+    ],
+)
+def test_every_process_has_weights_to_train_and_scenes_to_validate(
+    settings: str, processes: int, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joint = "--model.decoder.init_args.joint true --data.batch_size 16"
+    monkeypatch.setattr(sys, "argv", f"trajpred train --data.store {store_path} {joint} {settings}".split())
+    assert devices_of_command(monkeypatch) == {"accelerator": "cpu", "devices": processes}
+
+
+def devices_of_command(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the choice of the command in ``sys.argv``, which is then stopped."""
     choices: list[dict[str, Any]] = []
 
     def choose(*arguments: Any) -> dict[str, Any]:
@@ -73,7 +94,8 @@ def test_a_resumed_run_restarts(store_path: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(train, "choose_devices", choose)
     with pytest.raises(DataError, match="stop"):
         train.train(sys.argv[2:])
-    assert choices == [{"accelerator": "cpu", "devices": 4}]
+    [choice] = choices
+    return choice
 
 
 @pytest.mark.parametrize(

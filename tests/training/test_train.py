@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from tests.conftest import ROOT
+from tests.training.command import tiny
 from tools.synthesize import synthesize
 from trajpred.cli.training_report import report
 from trajpred.errors import DataError
@@ -149,3 +151,25 @@ def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) 
     assert first.version == 0
     assert second.version == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
+    store_path: Path, tmp_path: Path
+) -> None:
+    train.train(tiny(store_path, tmp_path, *SHORT))
+    run = tmp_path / "forecaster" / "version_0"
+    resumed = train.train(["--resume", str(run / "checkpoints"), "--trainer.max_epochs=2"])
+    assert resumed is not None
+    assert resumed.folder == run
+    assert f"store: {store_path}" in (run / "config.yaml").read_text(), "its own config"
+    copy = tmp_path / "saved" / "last.ckpt"
+    copy.parent.mkdir()
+    shutil.copyfile(run / "checkpoints" / "last.ckpt", copy)
+    copied = ["--config", str(run / "config.yaml"), "--resume", str(copy), "--trainer.max_epochs=3"]
+    branched = train.train(copied)
+    assert branched is not None
+    assert branched.folder == tmp_path / "forecaster" / "version_1"
+    assert [*copy.parent.iterdir()] == [copy]
+    with pytest.raises(DataError, match=r"trainer\.logger': must be given with its class_path"):
+        train.train(["--resume", str(run), "--trainer.logger=true"])

@@ -25,8 +25,8 @@ def make_pictures(number: int, size: tuple[int, int] = (40, 60)) -> list[np.ndar
 
 def test_gif_contains_every_picture_at_its_time(tmp_path: Path) -> None:
     pictures = [*make_pictures(20), *make_pictures(20)[-1:] * 5]
-    write_film(tmp_path / "deep" / "a.gif", pictures, fps=12.0)
-    with Image.open(tmp_path / "deep" / "a.gif") as gif:
+    write_film(tmp_path / "deep" / "a.GIF", pictures, fps=12.0)
+    with Image.open(tmp_path / "deep" / "a.GIF") as gif:
         frames = [(frame.convert("RGB"), frame.info["duration"]) for frame in ImageSequence.Iterator(gif)]
         assert gif.info["loop"] == 0
     assert len(frames) == 20, "equal pictures are merged"

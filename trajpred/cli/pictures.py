@@ -81,9 +81,10 @@ def draw(
         forecast = None
         if predictor is not None:
             [forecast] = predictor([scenario])
-        if path.suffix[1:] in FILMS:
+        format = path.suffix[1:].lower()
+        if format in FILMS:
             save_film(scenario, forecast, path, **look)
-        elif path.suffix[1:] in RECORDING:
+        elif format in RECORDING:
             from trajpred.viz.viewer import save_mcap
 
             save_mcap(scenario, forecast, path)

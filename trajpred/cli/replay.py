@@ -67,7 +67,7 @@ def replay(
     require(map is None, "map", "needs --tracks: scenarios have their own")
     if out is not None and out.suffix == DRIVE:
         return replay_to_text(bundle, scenario, store, split, out, realtime, threads)
-    film = out is None or out.suffix[1:] in FILMS
+    film = out is None or out.suffix[1:].lower() in FILMS
     require(film, "out", f"must end in .{', .'.join(FILMS)} or {DRIVE}, is {out}")
     from trajpred.onboard import OnboardForecaster
     from trajpred.onboard.replay import Replay
@@ -145,7 +145,7 @@ def replay_drive(
     if map is None:
         raise DataError("must be given with --tracks", field="map")
     text = out is not None and out.suffix == DRIVE
-    known = out is None or text or out.suffix == ".mcap"
+    known = out is None or text or out.suffix.lower() == ".mcap"
     require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
@@ -184,8 +184,10 @@ def replay_drive(
                 file.add(timestamp_s, detected, update.forecast)
             elif file is not None and update.forecast.timestamp_s == timestamp_s:
                 file.add(tracked, stream.history.tracks(), update.forecast)
+        if not result.latency_ms:  # within the block, so that an earlier file stays
+            print_problems(tracks, drive.problems)
+            raise DataError(f"has no readable message in {drive.topic}", file=tracks)
     print_problems(tracks, drive.problems + result.warnings)
-    require(bool(result.latency_ms), "tracks", f"{tracks} has no readable message in {drive.topic}")
     print_rows(summary(result))
     if out is not None:
         print(out)

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.features.agents import observed_poses
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
 from trajpred.metrics.groups import agent_groups
+from trajpred.motion import heading_known
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import OBJECT_TYPES
 
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
@@ -66,21 +69,26 @@ def facts_of(scenario: Scenario) -> dict[str, dict[str, str]]:
 
 
 def truth_of(scenario: Scenario, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[Any]]:
-    """Build the columns that do not depend on a forecast, and the number of ``neighbours``."""
+    """Build the columns that do not depend on a forecast, and the number of ``neighbours``.
+
+    Headings that data lack are NaN in the future, and at the last observed step those that models complete.
+    """
     tracks = scenario.tracks
     now = scenario.num_observed - 1
     future = slice(now + 1, now + 1 + steps)
     seen = tracks.valid[:, now]
     apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
+    known = heading_known(tracks.heading[rows], tracks.position[rows], tracks.valid[rows])
+    completed = observed_poses(ScenarioBatch.of([scenario]), rows).heading[:, now]
     return {
         "neighbours": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
         "track_id": tracks.track_id[rows],
         "target": tracks.position[rows, future],
-        "target_heading": tracks.heading[rows, future],
+        "target_heading": np.where(known, tracks.heading[rows], np.nan)[:, future],
         "valid": tracks.valid[rows, future],
         "object_type": tracks.object_type[rows],
         "origin": tracks.position[rows, now],
-        "origin_heading": tracks.heading[rows, now],
+        "origin_heading": np.where(known[:, now], tracks.heading[rows, now], completed),
         "velocity": tracks.velocity[rows, now],
     }
 
@@ -131,7 +139,7 @@ def manoeuvres(
 
     Args:
         future: ``[A, F, 2]`` metres in the agent's own frame at the last observed step (x ahead, y left).
-        heading: ``[A, F]`` radians in the same frame.
+        heading: ``[A, F]`` radians in the same frame; NaN where unknown, which is no turn.
         valid: ``[A, F]``.
     """
     row = np.arange(len(valid))

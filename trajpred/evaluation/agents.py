@@ -32,7 +32,7 @@ class ScoredAgents(Futures):
     Attributes:
         track_id: ``[A]`` strings.
         member: for each of :data:`GROUPS` ``[A]`` bool.
-        target_heading: ``[A, F]`` radians, of the true futures.
+        target_heading: ``[A, F]`` radians, of the true futures; NaN where the data lack it.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         facts: ``[A]`` strings for each of :data:`FACTS`.
         missing: for each group, the number of agents without a forecast; they are not among the ``A``.

@@ -131,7 +131,8 @@ class Scores:
             self.calibration.add(agents)
         updates, changed = score_streams(scenarios, forecasts, agents)
         scores |= changed
-        for update, table in updates.items():
+        for observed, table in updates.items():
+            update = f"{observed * self._step_s:.2g} s"
             self._updates.add(update, _members(agents, ~np.isnan(table[:, 0])), table)
         if not self.names:
             self.names = tuple(scores)

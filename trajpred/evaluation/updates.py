@@ -70,35 +70,34 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
     return table
 
 
-def score_stream(scenario: Scenario, forecast: StreamedForecast) -> dict[str, Table]:
-    """Return :func:`score_update` by update, named by the seconds observed until then, oldest first.
+def score_stream(scenario: Scenario, forecast: StreamedForecast) -> dict[int, Table]:
+    """Return :func:`score_update` by the number of steps observed until then, oldest first.
 
     NaN for tracks that lack an error at any update, so that all updates are of the same agents.
     """
     now = scenario.num_observed - 1
-    tables: dict[str, Table] = {}
+    tables: dict[int, Table] = {}
     before: Update | None = None
     for steps_back, forecast_then in [*forecast.earlier.items(), (0, forecast)]:
-        step = now - steps_back
-        seconds = round((step + 1) * scenario.step_s, 2)
-        update = (step, forecast_then)
-        tables[f"{seconds:g} s"] = score_update(scenario, update, before)
+        update = (now - steps_back, forecast_then)
+        tables[now - steps_back + 1] = score_update(scenario, update, before)
         before = update
     scored = np.ones(len(scenario.tracks), np.bool_)
     for table in tables.values():
         scored &= ~np.isnan(table[:, len(ERRORS) - 1])
-    return {name: np.where(scored[:, None], table, np.nan) for name, table in tables.items()}
+    return {observed: np.where(scored[:, None], table, np.nan) for observed, table in tables.items()}
 
 
 def score_streams(
     scenarios: Sequence[Scenario], forecasts: Sequence[Forecast], agents: ScoredAgents
-) -> tuple[dict[str, Table], dict[str, NDArray[Any]]]:
-    """Compute the scores of each update ``[A, M]`` by its name, and each of the streaming metrics ``[A]``.
+) -> tuple[dict[int, Table], dict[str, NDArray[Any]]]:
+    """Compute the scores of each update ``[A, M]``, and each of the streaming metrics ``[A]``.
 
-    Changes are means over the updates. Rows are those of ``agents``. Both are empty unless the forecasts are
-    of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
+    Updates are named by the number of steps observed until then; changes are means over them. Rows are those
+    of ``agents``. Both are empty unless the forecasts are of a
+    :class:`~trajpred.predictors.derived.StreamedPredictor`.
     """
-    updates: dict[str, Table] = {}
+    updates: dict[int, Table] = {}
     for scene, (scenario, forecast) in enumerate(zip(scenarios, forecasts, strict=True)):
         if not isinstance(forecast, StreamedForecast):
             return {}, {}
@@ -106,10 +105,10 @@ def score_streams(
             continue
         rows = np.flatnonzero(agents.scene == scene)
         tracks = [scenario.tracks.index(name) for name in agents.track_id[rows].tolist()]
-        for name, table in score_stream(scenario, forecast).items():
-            if name not in updates:
-                updates[name] = np.full((len(agents), table.shape[1]), np.nan)
-            updates[name][rows] = table[tracks]
+        for observed, table in score_stream(scenario, forecast).items():
+            if observed not in updates:
+                updates[observed] = np.full((len(agents), table.shape[1]), np.nan)
+            updates[observed][rows] = table[tracks]
     later = list(updates.values())[1:]
     mean = np.full((len(agents), len(metric_names("streaming"))), np.nan)
     if later:

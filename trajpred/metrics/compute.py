@@ -48,7 +48,7 @@ def agent_metrics(
         target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool.
         ks: the K; a metric's own ``ks`` take precedence.
         names: the metrics; by default all, heading errors only where headings are given.
-        heading: ``[A, K, F]`` radians; target_heading: ``[A, F]``.
+        heading: ``[A, K, F]`` radians; target_heading: ``[A, F]``, NaN at steps where it is unknown.
 
     Example:
         >>> ahead = torch.tensor([[[[1.0, 0.0], [2.0, 0.0]]]])
@@ -99,7 +99,8 @@ def horizon_metrics(
     series = {"average": error.cumsum(2) / valid_steps, "final": error}
     if heading is not None and target_heading is not None:
         turned = heading_error(heading, target_heading, valid).take_along_dim(top[..., None], 1)
-        series["average_heading"] = turned.cumsum(2) / valid_steps
+        known_steps = turned.isfinite().cumsum(2)
+        series["average_heading"] = turned.nan_to_num(nan=0.0).cumsum(2) / known_steps
         series["final_heading"] = turned
     results: dict[int, dict[str, Tensor]] = {}
     for step in steps:

@@ -62,9 +62,8 @@ def mode_errors(
     }
     if heading is not None and target_heading is not None:
         error = heading_error(heading, target_heading, valid)
-        at_end = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
-        errors["average_heading"] = error.sum(2) / valid.sum(1, keepdim=True)
-        errors["final_heading"] = at_end.where(valid.any(1, keepdim=True), nan)
+        errors["average_heading"] = error.nanmean(2)
+        errors["final_heading"] = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
     certain = probability.isfinite().all(1, keepdim=True)
     order = by_probability(probability)
     ranked: dict[str, Tensor] = {}
@@ -74,13 +73,13 @@ def mode_errors(
 
 
 def heading_error(heading: Tensor, target_heading: Tensor, valid: Tensor) -> Tensor:
-    """Compute the absolute heading error ``[A, K, F]`` of each mode in radians, 0 at unknown steps.
+    """Compute the absolute heading error ``[A, K, F]`` of each mode in radians, NaN at unknown steps.
 
     Args:
-        heading: ``[A, K, F]``; target_heading: ``[A, F]``; valid: ``[A, F]``.
+        heading: ``[A, K, F]``; target_heading: ``[A, F]``, NaN where unknown; valid: ``[A, F]``.
     """
     error = wrap_angle(heading - target_heading[:, None]).abs()
-    return error.where(valid[:, None], 0.0)
+    return error.where(valid[:, None], nan)
 
 
 def by_probability(probability: Tensor) -> Tensor:

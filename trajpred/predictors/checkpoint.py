@@ -155,7 +155,7 @@ class CheckpointPredictor(ModelPredictor):
         """
         if not scenarios:
             return []
-        return self.model.encoder.attention_weights(self._batch(scenarios))
+        return self.model.encoder.attention_weights(self._batch(self.on_model_steps(scenarios)))
 
     def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
         """Build the model's input. Raises: DataError if the scenarios do not fit the model."""

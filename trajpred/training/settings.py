@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from trajpred.errors import DataError
+from trajpred.model.pretrained import CHECKPOINTS
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentError, ArgumentParser
@@ -188,7 +189,9 @@ def configs_first(args: Sequence[str]) -> list[str]:
     parser.add_argument("--resume", type=Path, nargs="?")
     resume: Path | None = parser.parse_known_args(settings)[0].resume
     if resume is not None and not files:
-        run = resume if resume.is_dir() else resume.parent.parent
+        run = resume if resume.is_dir() else resume.parent
+        if run.name == CHECKPOINTS:
+            run = run.parent
         config = run / "config.yaml"
         if config.is_file():
             files = [str(config)]
@@ -196,6 +199,19 @@ def configs_first(args: Sequence[str]) -> list[str]:
     for file in files:
         words += ["--config", str(file)]
     return words + settings
+
+
+def same_settings(first: Any, second: Any) -> bool:
+    """Return whether nested settings are equal; YAML reads a tuple, as defaults may be, back as a list."""
+    return bool(_without_tuples(first) == _without_tuples(second))
+
+
+def _without_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_tuples(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_tuples(item) for item in value]
+    return value
 
 
 def read_yaml(file: Path) -> Any:

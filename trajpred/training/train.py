@@ -23,7 +23,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from trajpred.errors import DataError, require
 from trajpred.files import naming_disk_errors
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
-from trajpred.model.pretrained import LAST
+from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import ensure_store
 from trajpred.time_grid import same_step
@@ -41,7 +41,7 @@ from trajpred.training.distributed import check_precision, choose_devices, is_lo
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
-from trajpred.training.settings import LINKED, check_files, configs_first, explain
+from trajpred.training.settings import LINKED, check_files, configs_first, explain, same_settings
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class TrainCLI(LightningCLI):
 
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
+    #: The settings of the logger of a run that is resumed in its folder.
+    logger: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.history = RunHistory()
@@ -112,7 +114,10 @@ class TrainCLI(LightningCLI):
             store = ensure_store(Path(config.data.store))
         train = ScenarioStore(store, "train")
         val = ScenarioStore(store, "val")
-        scenes = min(len(without_held_out(train, config.data.hold_out)), len(val))
+        half = val if config.data.val_half is None else val.halved(config.data.val_half)
+        scenes = min(len(without_held_out(train, config.data.hold_out)), len(half))
+        if config.model.joint_every > 1 and config.model.decoder.init_args.get("joint", False):
+            scenes = 1  # weights without a gradient in some steps: one process
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
         if config.data.window is None:
             advice = "give --data.window, the observed and future steps of the model"
@@ -144,18 +149,31 @@ class TrainCLI(LightningCLI):
         decoder.horizon = horizon
 
     def _resume_from(self, path: Path) -> Path:
-        """Find the checkpoint to resume from, check its config, and set its run's folder."""
+        """Find the checkpoint to resume from, check its config, and set its run's folder.
+
+        A checkpoint outside the folder of a run starts a new one.
+        """
         checkpoint, content = newest_checkpoint(path)
         require("optimizer_states" in content, "resume", f"{checkpoint} contains weights only")
-        same = content[CONFIG] == self.config.model.as_dict()
+        same = same_settings(content[CONFIG], self.config.model.as_dict())
         require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
-        if self.config.trainer.logger:
-            run = checkpoint.resolve().parent.parent
-            logger = self.config.trainer.logger.init_args
-            logger.save_dir = str(run.parent.parent)
-            logger.name = run.parent.name
-            logger.version = run.name
+        folder = checkpoint.resolve().parent
+        if self.config.trainer.logger and folder.name == CHECKPOINTS:
+            run = folder.parent
+            self.logger = self._first_logger()
+            self.logger.save_dir = str(run.parent.parent)
+            self.logger.name = run.parent.name
+            self.logger.version = run.name
         return checkpoint
+
+    def _first_logger(self) -> Any:
+        """Return the settings of the logger that decides on the folder of the run."""
+        logger = self.config.trainer.logger
+        if isinstance(logger, list):
+            logger = logger[0]
+        problem = "must be given with its class_path, so that a resumed run keeps its folder"
+        require(hasattr(logger, "init_args"), "trainer.logger", problem)
+        return logger.init_args
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Add the curves of the run, and show its progress as this package does unless it is disabled."""
@@ -175,13 +193,13 @@ class TrainCLI(LightningCLI):
             if self.trainer.is_global_zero:
                 parts = ", ".join(name.removeprefix("forecaster.") for name in new)
                 print(f"Fine-tunes {weights}; newly initialised: {parts or 'none'}")
-        if self.trainer.is_global_zero and self.config.resume is None:
+        if self.trainer.is_global_zero and self.logger is None:
             create_run_folder(self.trainer.logger)
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
         self.resume = self.config.resume
         self.config.resume = None
-        if self.resume is not None and self.config.trainer.logger:
-            self.config.trainer.logger.init_args.version = None
+        if self.logger is not None:
+            self.logger.version = None
 
 
 @contextmanager
@@ -263,7 +281,8 @@ def _fit(cli: TrainCLI) -> None:
     except RuntimeError as error:
         if "find_unused_parameters" in str(error):
             problem = "parameters without a gradient cannot be trained by several processes"
-            raise DataError(f"{problem}: give --trainer.devices 1") from error
+            advice = "give --trainer.devices 1, or --trainer.strategy ddp_find_unused_parameters_true"
+            raise DataError(f"{problem}: {advice}") from error
         if trainer.world_size == 1 or not is_lost_connection(error):
             raise
         if trainer.strategy.launcher is not None:  # a process that hangs would outlive this one

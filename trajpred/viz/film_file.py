@@ -38,10 +38,11 @@ def write_film(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
 def film_writer(path: Path) -> Callable[[Path, Sequence[np.ndarray], float], None]:
     """Return the function that writes films with that suffix. Raises: DataError like :func:`write_film`."""
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
-    require(path.suffix in writers, "path", f"must end in {' or '.join(writers)}, is {path.name!r}")
-    if path.suffix == ".mp4":
+    suffix = path.suffix.lower()
+    require(suffix in writers, "path", f"must end in {' or '.join(writers)}, is {path.name!r}")
+    if suffix == ".mp4":
         find_encoder()
-    return writers[path.suffix]
+    return writers[suffix]
 
 
 def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
