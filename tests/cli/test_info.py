@@ -79,6 +79,16 @@ def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> 
         describe(what, store)
 
 
+def test_folders_like_those_of_a_data_set_are_none(tmp_path: Path) -> None:
+    """A Sensor log has the same split folders as Argoverse 2's scenarios."""
+    log = tmp_path / "train" / "0a1b2c3d"
+    log.mkdir(parents=True)
+    (log / "annotations.feather").write_bytes(b"")
+    with pytest.raises(DataError, match="is not a store, "):
+        describe(str(tmp_path), None)
+    assert describe(str(SAMPLE), None)[1]["source"] == "argoverse2"
+
+
 def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "town.xodr"
     out = tmp_path / "town.png"

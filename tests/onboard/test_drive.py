@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.conftest import run
 from tests.sources.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
-from trajpred.onboard import OnboardForecaster, StreamingForecaster
+from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
+from trajpred.onboard.drive_lines import drive_line
 from trajpred.onboard.replay import detections
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.sources.recorded_drive import RecordedDrive
@@ -100,6 +104,7 @@ def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
         (["--out", "a.gif"], "--out: must end in .mcap or .jsonl"),
         (["--topic", "/clock"], f"must be one of these, is '/clock': {TOPIC}"),
         (["--frame", "odom"], "objects are in 'map', the map is in 'odom'"),
+        (["--out", "DRIVE"], "--out: is the recording itself"),
         (["--scenario", "0a"], "--scenario: cannot be combined with --tracks"),
         (["--min-probability", "2"], "--min-probability: must be 0 to 1"),
     ],
@@ -113,5 +118,17 @@ def test_wrong_options_are_named(
     sentence: str,
 ) -> None:
     drive = write_drive(read_scenario(sample_folders[0]), tmp_path / "drive.mcap", steps=2)
-    assert run("replay", *given(sample_folders[0], drive, bundle), *more) == 2
+    more = [str(drive) if word == "DRIVE" else word for word in more]
+    for tracks in (drive, drive.parent):
+        assert run("replay", *given(sample_folders[0], tracks, bundle), *more) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_lines_have_what_the_stream_reads() -> None:
+    position = np.ma.masked_equal([[6.0, 0.0], [-999.0, 2.0]], -999.0)
+    moving = torch.tensor([[1.0, 0.0], [0.0, 0.0]], requires_grad=True)
+    ids: Any = [b"a", np.int64(7)]
+    line = json.loads(drive_line(0.5, Detections(ids, position, velocity=moving), targets=ids))  # type: ignore[arg-type]
+    assert line["track_id"] == line["targets"] == ["a", "7"]
+    assert line["position"] == [[6.0, 0.0], [None, 2.0]]
+    assert line["velocity"] == [[1.0, 0.0], [0.0, 0.0]]

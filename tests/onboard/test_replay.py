@@ -119,6 +119,7 @@ def test_film_draws_the_forecast_of_each_step(
     frozen = ReplayFilm(native, [with_futures(one, updates[49]) for one in frames])
     assert [frame.step for frame in film.frames[:110]] == list(range(110))
     assert len(film) == 125
+    assert ReplayFilm(native, frames, step_s=0.05).true_steps == film.true_steps / 2 == 30
     assert (film[60] != frozen[60]).any()
     assert (film[49] == frozen[49]).all()
     save_replay(native, frames[48:51], tmp_path / "deep" / "replay.gif")

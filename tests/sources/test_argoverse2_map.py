@@ -98,14 +98,21 @@ def test_maps_without_a_group_or_with_broken_lanes_alone_are_refused(tmp_path: P
     assert "3 lane segments left out" in message
 
 
+#: Boundaries of which no centreline can be computed.
+NO_SIDE: list[list[dict[str, float]]] = [[], [{"x": 0, "y": 0, "z": 0}, {"x": 1e308, "y": 0, "z": 0}]]
+
+
+@pytest.mark.parametrize("boundary", NO_SIDE)
 @pytest.mark.parametrize("side", ["left_lane_boundary", "right_lane_boundary"])
-def test_lanes_without_centreline_and_boundary_are_left_out(tmp_path: Path, side: str) -> None:
+def test_lanes_without_centreline_and_boundary_are_left_out(
+    tmp_path: Path, side: str, boundary: list[dict[str, float]]
+) -> None:
     """Maps of Sensor logs have no centrelines: they follow from the boundaries."""
     path = tmp_path / "log_map_archive_0.json"
-    archive = placed(LANE, side, [])
+    archive = placed(LANE, side, boundary)
     for lane in archive[LANE].values():
         del lane["centerline"]
     path.write_text(json.dumps(archive))
-    with pytest.warns(UserWarning, match=f"1 lane segment left out: .*{side}"):
+    with pytest.warns(UserWarning, match="1 lane segment left out: .*lane_segments"):
         lane_map = read_map(path)
     assert len(lane_map) == len(ARCHIVE[LANE]) - 1

@@ -181,3 +181,12 @@ def test_recordings_of_several_steps_are_reported_when_they_are_prepared(
     for kind in ("125 + 150 steps of 0.04 s", "50 + 60 steps of 0.1 s", "25 + 30 steps of 0.2 s"):
         assert kind in warning
     assert "a raw folder of their own into a store of their own" in warning
+
+
+def test_the_first_obstacle_of_a_file_may_appear_late(read: Read) -> None:
+    state = re.compile(rb"<state>.*?</state>", re.DOTALL)
+    first, cyclist, rest = content().partition(b'<dynamicObstacle id="12"')
+    for part in state.findall(first)[:17]:
+        first = first.replace(part, b"")
+    [late] = read(first.replace(b"initialState", b"state") + cyclist + rest)
+    assert late.focal_id == "12"

@@ -271,6 +271,24 @@ def test_coordinates_are_projected_around_an_origin() -> None:
     assert np.allclose(project(degrees) - project(degrees)[0], metres, atol=1e-6)
 
 
+def test_projections_in_feet_give_metres_and_degrees_are_none() -> None:
+    degrees = np.array([[40.7, -74.0], [40.71, -74.0], [40.7, -73.99]])
+    new_york = project(degrees, (40.7, -74.0), "EPSG:2263")  # US survey feet
+    assert np.allclose(norm(new_york), norm(project(degrees, (40.7, -74.0))), rtol=1e-3)
+    with pytest.raises(DataError, match="crs': must be a projection to a plane, is WGS 84"):
+        project(degrees, crs="EPSG:4326")
+
+
+@pytest.mark.parametrize(
+    ("lat", "lon", "zone"),
+    [(60.4, 5.3, 32), (55.9, 5.3, 31), (78.2, 15.6, 33), (78, 8, 31), (75, 41, 37)],
+)
+def test_zones_are_those_of_utm_also_off_norway(lat: float, lon: float, zone: int) -> None:
+    degrees = np.array([[lat, lon], [lat + 0.01, lon + 0.01]])
+    hand_made = project(degrees, (lat, lon), f"EPSG:{32600 + zone}")
+    assert np.allclose(project(degrees, (lat, lon)), hand_made, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("content", "options", "problem"),
     [

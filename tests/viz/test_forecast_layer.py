@@ -9,6 +9,7 @@ import pytest
 import shapely
 
 from tests.viz.scenes import FUTURE, OBSERVED, artists, make_forecast, make_scenario, with_scales
+from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene
 from trajpred.viz.forecast_layer import band_outlines, lateral_band
@@ -69,3 +70,12 @@ def test_modes_with_the_same_end_share_a_label(scene: Scenario) -> None:
     parked = replace(forecast, trajectory=np.repeat(forecast.trajectory[:, :, :1], FUTURE, axis=2))
     labels = artists(draw_scene(scene, parked, radius_m=400.0), "probability")
     assert [label.get_text() for label in labels] == ["100%, 6 modes"]
+
+
+def test_bands_lie_in_the_frame_of_the_model_where_the_data_lack_a_heading() -> None:
+    """A car that stands on a lane to the north heads along it."""
+    standing = np.zeros((1, 10, 2))
+    waiting = Scenario.from_arrays(standing, num_observed=5, map=[[[0.0, -50.0], [0.0, 50.0]]])
+    forecast = with_scales(lane_following(waiting), ahead=0.5, left=0.2)
+    width = lateral_band(waiting, forecast)[0, 0]  # of the mode that stays
+    np.testing.assert_allclose(1 - np.exp(-width / 0.2), 0.8)

@@ -17,9 +17,13 @@ from trajpred.model import pretrained
 
 if TYPE_CHECKING:
     from trajpred.scenario import Scenario
+    from trajpred.sources import Source
+    from trajpred.sources.raw_scenario import RawScenario
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
+#: Scenarios of a split that are tried in order to recognise raw data.
+TRIED = 3
 #: What is shown: a line for each name.
 Rows = dict[str, Any]
 
@@ -248,11 +252,26 @@ def _raw(path: Path) -> tuple[str, Rows]:
             rows.update(_scenario(source.read(RawScenario.of(path))))
             return f"Scenario {path}", rows
         with suppress(DataError, OSError):
-            for split, scenarios in source.scenarios(path).items():
+            splits = source.scenarios(path)
+            _read_one(source, splits)
+            for split, scenarios in splits.items():
                 rows[split] = f"{len(scenarios):,} scenarios"
             return f"Raw data {path}", rows
     kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {kinds}", file=path)
+
+
+def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
+    """Read a scenario, since folders of other data may look alike. Raises: DataError if none is readable."""
+    problem = DataError("holds no scenario")
+    for scenarios in splits.values():
+        for raw in scenarios[:TRIED]:
+            try:
+                source.read(raw)
+                return
+            except DataError as error:
+                problem = error
+    raise problem
 
 
 def _scenario(scenario: Scenario) -> Rows:

@@ -94,7 +94,7 @@ def replay(
     print_problems(choice.name, result.warnings)
     print_rows(summary(result))
     if out is not None:
-        save_replay(scene, updates, out)
+        save_replay(scene, updates, out, forecaster.bundle.step_s)
         print(out)
     return 0
 
@@ -165,7 +165,9 @@ def replay_drive(
     step_s = stream.runtime.bundle.step_s
     writing: AbstractContextManager[DriveFile | DriveLines | None] = nullcontext()
     if out is not None:
-        require(not (out.exists() and out.samefile(tracks)), "out", "is the recording itself")
+        recorded = [tracks, *tracks.iterdir()] if tracks.is_dir() else [tracks]
+        is_recorded = out.exists() and any(out.samefile(path) for path in recorded)
+        require(not is_recorded, "out", "is the recording itself")
         require_writable(out)
     if out is not None and text:
         archive = archive_of(lane_map)

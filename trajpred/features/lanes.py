@@ -163,12 +163,35 @@ def lanes_near(
     midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, config: FeatureConfig
 ) -> NDArray[np.int64]:
     """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
-    if not len(scene):
+    if not len(scene) or not len(agents.scene):
         return np.zeros(0, np.int64)
-    lane, agent, begin = pairs_in_scenes(scene, agents.scene, int(agents.scene[-1]) + 1)
-    distance = np.minimum.reduceat(norm(midpoint[lane] - agents.position[agent]), begin)
-    keep = np.flatnonzero(distance <= config.lane_radius_m)
-    return keep[smallest_in_scene(scene[keep], config.max_lanes, distance[keep])]
+    scenes = int(agents.scene[-1]) + 1
+    candidate = _around_agents(midpoint, scene, agents, config.lane_radius_m)
+    lane, agent, begin = pairs_in_scenes(scene[candidate], agents.scene, scenes)
+    if not len(lane):
+        return candidate
+    apart = norm(midpoint[candidate[lane]] - agents.position[agent])
+    distance = np.minimum.reduceat(apart, begin)
+    near = distance <= config.lane_radius_m
+    keep = candidate[near]
+    return keep[smallest_in_scene(scene[keep], config.max_lanes, distance[near])]
+
+
+def _around_agents(
+    midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, radius_m: float
+) -> NDArray[np.int64]:
+    """Return the lanes within the box around all agents of their scene, widened by ``radius_m``.
+
+    Only these need their distances: a map may be that of a city.
+    """
+    scenes = int(agents.scene[-1]) + 1
+    low = np.full((scenes, 2), np.inf)
+    high = np.full((scenes, 2), -np.inf)
+    np.minimum.at(low, agents.scene, agents.position)
+    np.maximum.at(high, agents.scene, agents.position)
+    reach = radius_m + 1.0  # rounding must not exclude a lane at the radius
+    inside = (midpoint >= low[scene] - reach) & (midpoint <= high[scene] + reach)
+    return np.flatnonzero(inside.all(axis=1))
 
 
 def lane_topology(

@@ -24,9 +24,10 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import ArrayLike
 
+from trajpred.arrays import as_array
 from trajpred.files import atomic_file
 from trajpred.forecast import Forecast
-from trajpred.onboard.detections import Detections
+from trajpred.onboard.detections import Detections, listed
 
 #: Digits behind the point of predicted positions: a tenth of a millimetre.
 DIGITS = 4
@@ -48,23 +49,25 @@ def drive_line(
         map: new map, see :func:`~trajpred.sources.argoverse2_map.archive_of`.
         forecast: of this update, to compare another runtime's with.
 
+    Raises: DataError if ids are no list of names, or numbers are none.
+
     Example:
         >>> drive_line(12.3, Detections(["car 7"], [[4.0, 7.5]]))
         '{"time_s": 12.3, "track_id": ["car 7"], "position": [[4.0, 7.5]]}'
     """
     line: dict[str, Any] = {
         "time_s": timestamp_s if math.isfinite(timestamp_s) else None,
-        "track_id": list(detections.track_id),
-        "position": _numbers(detections.position),
+        "track_id": listed(detections.track_id, "track_id"),
+        "position": _numbers(detections.position, "position"),
     }
     if detections.heading is not None:
-        line["heading"] = _numbers(detections.heading)
+        line["heading"] = _numbers(detections.heading, "heading")
     if detections.velocity is not None:
-        line["velocity"] = _numbers(detections.velocity)
+        line["velocity"] = _numbers(detections.velocity, "velocity")
     if detections.object_type is not None:
-        line["object_type"] = list(detections.object_type)
+        line["object_type"] = listed(detections.object_type, "object_type")
     if targets is not None:
-        line["targets"] = list(targets)
+        line["targets"] = listed(targets, "targets")
     if map is not None:
         line["map"] = map
     if forecast is not None:
@@ -107,9 +110,9 @@ class DriveLines:
         self._file.write(f"{line}\n")
 
 
-def _numbers(values: ArrayLike) -> Any:
-    """Return numbers as nested lists, None for those that are not finite."""
-    array = np.asarray(values, np.float64)
+def _numbers(values: ArrayLike, field: str) -> Any:
+    """Return numbers as nested lists, None for those that are masked or not finite. Raises: DataError."""
+    array = as_array(values, np.float64, field)
     numbers = array.astype(object)
     numbers[~np.isfinite(array)] = None
     return numbers.tolist()

@@ -135,7 +135,9 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         self, forecast: Forecast, rule: Rule, missing: dict[str, str], warnings: list[str]
     ) -> Forecast:
         """Add the futures that ``rule`` gives to those ``missing`` that were detected recently."""
-        rows = np.flatnonzero(self._recent() & np.isin(self.history.track_id, list(missing)))
+        # No array of the ids: each would be as long as the longest.
+        lacks = np.array([name in missing for name in self.history.track_id.tolist()], np.bool_)
+        rows = np.flatnonzero(self._recent() & lacks)
         scene = self._scene()
         _, modes, horizon, _ = forecast.trajectory.shape
         if scene is None or not len(rows):

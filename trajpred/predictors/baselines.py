@@ -60,9 +60,10 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     rows, last = last_observed(scenario)
     tracks = scenario.tracks
     poses = observed_poses(ScenarioBatch.of([scenario]), rows)
+    pose = poses[np.arange(len(rows)), last]
     path, probability = lane_futures(
         Routes.of(scenario.map),
-        poses[np.arange(len(rows)), last],
+        pose,
         tracks.velocity[rows, last],
         tracks.object_type[rows],
         time_ahead(scenario, last, num_future),
@@ -70,7 +71,7 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
     order = np.argsort(-probability.round(9), axis=1, kind="stable")
     path = np.take_along_axis(path, order[..., None, None], axis=1)
-    return as_forecast(scenario, path, -np.sort(-probability, axis=1))
+    return as_forecast(scenario, path, -np.sort(-probability, axis=1), pose.heading)
 
 
 #: The baselines by name. They use observed steps only and forecast every track that has one.
@@ -113,7 +114,8 @@ def _follow_arc(
     rows, last = last_observed(scenario)
     time = time_ahead(scenario, last, num_future)
     path = scenario.tracks.position[rows, last][:, None] + displacement_on_arc(velocity, turn_rate, time)
-    return as_forecast(scenario, path[:, None], np.ones((len(rows), 1)))
+    heading = scenario.tracks.heading[rows, last]
+    return as_forecast(scenario, path[:, None], np.ones((len(rows), 1)), heading)
 
 
 def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:
@@ -124,20 +126,26 @@ def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | No
     return np.asarray((gap[:, None] + np.arange(F + 1)) * scenario.step_s, np.float64)
 
 
-def as_forecast(scenario: Scenario, path: NDArray[np.float64], probability: NDArray[np.float64]) -> Forecast:
+def as_forecast(
+    scenario: Scenario,
+    path: NDArray[np.float64],
+    probability: NDArray[np.float64],
+    heading: NDArray[np.float64],
+) -> Forecast:
     """Build the forecast of the observed tracks.
 
     Args:
         path: ``[N, K, F + 1, 2]`` metres, at the times of :func:`time_ahead`.
         probability: ``[N, K]``.
+        heading: ``[N]`` radians, where last observed.
     """
-    rows, last = last_observed(scenario)
+    rows, _ = last_observed(scenario)
     return Forecast.from_trajectories(
         scenario.scenario_id,
         scenario.tracks.track_id[rows],
         path[:, :, 1:],
         probability,
         origin=path[:, 0, 0],
-        origin_heading=scenario.tracks.heading[rows, last],
+        origin_heading=heading,
         step_s=scenario.step_s,
     )

@@ -20,6 +20,8 @@ from trajpred.sources.map_problems import MapProblems, require_lanes
 
 #: Largest distance (metres) between the points of a computed centreline.
 POINT_M = 2.0
+#: Longest boundary (metres) of which a centreline is computed.
+LONGEST_M = 1e5
 #: Digits behind the point of written positions: a millimetre.
 DIGITS = 3
 
@@ -192,6 +194,8 @@ def midline(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np
     """Compute the centreline ``[P, 2]`` halfway between two boundaries, see :func:`midlines`."""
     left_length = arc_length(left[:, :2])[-1]
     right_length = arc_length(right[:, :2])[-1]
+    longest = f"is longer than {LONGEST_M:g} m"
+    require(max(left_length, right_length) <= LONGEST_M, "lane_segments", longest)
     points = math.ceil((left_length + right_length) / 2 / POINT_M) + 1
     left_points = points_along(left[:, :2], np.linspace(0, left_length, points))
     right_points = points_along(right[:, :2], np.linspace(0, right_length, points))

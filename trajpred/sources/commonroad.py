@@ -199,7 +199,7 @@ class _Recording:
         user = np.isin(kinds, _ROAD_USERS)
         candidate = _candidates(user, self.is_static[kept], state[:, observed - 1, 0])
         focal = _focal(state[..., :2], candidate, observed, round(1 / self.step_s))
-        heading, velocity = _motion(state, observed, self.step_s)
+        heading, velocity = _motion(state, observed, self.step_s, focal)
         return Scenario.from_arrays(
             state[..., :2],
             num_observed=observed,
@@ -217,10 +217,10 @@ class _Recording:
 
 
 def _motion(
-    state: NDArray[np.float64], observed: int, step_s: float
+    state: NDArray[np.float64], observed: int, step_s: float, focal: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return headings ``[A, T]`` and velocities ``[A, T, 2]``, estimated in the states that lack them."""
-    estimate = Scenario.from_arrays(state[..., :2], num_observed=observed, step_s=step_s).tracks
+    estimate = Scenario.from_arrays(state[..., :2], num_observed=observed, step_s=step_s, focal=focal).tracks
     heading = np.where(np.isfinite(state[..., 2]), state[..., 2], estimate.heading)
     velocity = state[..., 3, None] * unit_vector(heading)
     return heading, np.where(np.isfinite(velocity), velocity, estimate.velocity)

@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
+from trajpred.features.agents import observed_poses
 from trajpred.forecast import Forecast
 from trajpred.geometry import arc_length, points_along
 from trajpred.scenario import Scenario
+from trajpred.scenario_batch import ScenarioBatch
 from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.style import PROBABILITY_NORM, Layer
 from trajpred.viz.truth_layer import true_future
@@ -195,14 +197,15 @@ def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
 def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
     """Return half the width ``[B, K, F]`` (metres) of the 80 % band across each mode.
 
-    The Laplace scales lie along the axes of the track's own frame. Across a mode that has turned, the
-    deviation is a weighted sum of both, only approximately of a Laplace distribution, and the share only
-    approximately 80 %.
+    The Laplace scales lie along the axes of the track's frame at its last observed pose; ``scenario`` is as
+    it was observed when the forecast was made. Across a mode that has turned, the deviation is a weighted sum
+    of both, only approximately of a Laplace distribution, and the share only approximately 80 %.
     """
     assert forecast.scale is not None
     rows = scenario.tracks.indices(forecast.track_id)
-    track_heading = scenario.tracks.heading[rows, scenario.last_seen[rows]]
-    turn = forecast.heading - track_heading[:, None, None]
+    poses = observed_poses(ScenarioBatch.of([scenario]), rows)
+    frame = poses[np.arange(len(rows)), scenario.last_seen[rows]]
+    turn = forecast.heading - frame.heading[:, None, None]
     scale_ahead = forecast.scale[..., 0]
     scale_left = forecast.scale[..., 1]
     return BAND * np.hypot(scale_ahead * np.sin(turn), scale_left * np.cos(turn))

@@ -49,16 +49,21 @@ class ReplayFilm(Film):
 
     Args:
         updates: of one replay of ``scenario``, in order.
+        step_s: seconds between the steps of the forecasts, by default those of the scenario.
 
     Raises: DataError if there are none, and like :class:`Film`.
     """
 
-    def __init__(self, scenario: Scenario, updates: Sequence[ReplayFrame]) -> None:
+    def __init__(
+        self, scenario: Scenario, updates: Sequence[ReplayFrame], step_s: float | None = None
+    ) -> None:
         require(len(updates) > 0, "updates", "is empty, at least one is needed")
         self.updates = {update.step: update for update in updates}
         central = self.updates.get(scenario.num_observed - 1, updates[-1])
         fps = 1 / scenario.step_s
         super().__init__(scenario, central.forecast, fps=fps)
+        # The truth is drawn as far as the forecasts reach.
+        self.true_steps = round(self.horizon * (step_s or scenario.step_s) / scenario.step_s)
         self.frames = [Frame(update.step, self.horizon) for update in updates]
         self.frames += self.frames[-1:] * round(END_S * fps)
         # Of the caption only the title stays, above the line that changes.
@@ -72,7 +77,7 @@ class ReplayFilm(Film):
 
     def _draw_step(self, step: int) -> None:
         update = self.updates[step]
-        here = replace(until(self.scenario, step + self.horizon), num_observed=step + 1)
+        here = replace(until(self.scenario, step + self.true_steps), num_observed=step + 1)
         self._draw_agents(step)
         draw_truth(self.axes, self.view, here, self.rows)
         if len(update.forecast.track_id):
@@ -81,6 +86,8 @@ class ReplayFilm(Film):
         caption_line(self.axes, self.view, 0, update.subtitle, "subtitle")
 
 
-def save_replay(scenario: Scenario, updates: Sequence[ReplayFrame], path: str | Path) -> None:
+def save_replay(
+    scenario: Scenario, updates: Sequence[ReplayFrame], path: str | Path, step_s: float | None = None
+) -> None:
     """Write a film of a replay; arguments as for :class:`ReplayFilm`, formats as for :func:`save_film`."""
-    write_film(Path(path), ReplayFilm(scenario, updates), 1 / scenario.step_s)
+    write_film(Path(path), ReplayFilm(scenario, updates, step_s), 1 / scenario.step_s)

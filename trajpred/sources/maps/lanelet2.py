@@ -234,25 +234,29 @@ def project(
 
     Args:
         origin: latitude and longitude of the frame's origin; by default the middle of the points' extent.
-        crs: the projection, as pyproj understands it (``EPSG:32632``, ``+proj=tmerc …``); by default UTM in
-            the zone of the origin, as Lanelet2's ``UtmProjector``.
+        crs: the projection, as pyproj understands it (``EPSG:32632``, ``+proj=tmerc …``), in any unit of
+            length; by default UTM in the zone of the origin, as Lanelet2's ``UtmProjector``.
 
-    Raises: DataError without pyproj, on an unknown projection, and on an origin outside it.
+    Raises: DataError without pyproj, on an unknown projection or coordinates that are none, and on an origin
+        outside it.
     """
     try:
-        from pyproj import Transformer
+        from pyproj import CRS, Transformer
         from pyproj.exceptions import ProjError
     except ImportError:
         needed = f"needs pyproj, which is not installed: {install_command('maps')}"
         raise DataError(needed, field="node.lat") from None
     lat, lon = _origin(degrees, origin)
     try:
-        transform = Transformer.from_crs("EPSG:4326", crs or _utm(lat, lon), always_xy=True).transform
+        projection = CRS.from_user_input(crs or _utm(lat, lon))
+        transform = Transformer.from_crs("EPSG:4326", projection, always_xy=True).transform
     except ProjError as error:
         raise DataError(f"is no projection that pyproj knows ({error})", field="crs") from None
+    require(projection.is_projected, "crs", f"must be a projection to a plane, is {projection.name}")
     at = np.array(transform(lon, lat))
     require_finite(at, "origin")
-    return np.stack(transform(degrees[:, 1], degrees[:, 0]), -1) - at
+    unit_m = projection.axis_info[0].unit_conversion_factor
+    return unit_m * (np.stack(transform(degrees[:, 1], degrees[:, 0]), -1) - at)
 
 
 def _origin(degrees: NDArray[np.float64], origin: tuple[float, float] | None) -> tuple[float, float]:
@@ -267,8 +271,12 @@ def _origin(degrees: NDArray[np.float64], origin: tuple[float, float] | None) ->
 
 
 def _utm(lat: float, lon: float) -> str:
-    """Return the projection of UTM in the zone of a point."""
+    """Return the projection of UTM in the zone of a point; zones are wider off Norway and in Svalbard."""
     zone = min(int(lon + 180) // 6 + 1, 60)
+    if 56 <= lat < 64 and 3 <= lon < 6:
+        zone = 32
+    if lat >= 72 and 0 <= lon < 42:
+        zone = 31 + 2 * int((lon + 3) // 12)
     hemisphere = " +south" if lat < 0 else ""
     return f"+proj=utm +zone={zone} +datum=WGS84{hemisphere}"
 

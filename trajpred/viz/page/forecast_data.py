@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,8 @@ def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> 
         tables.append(score_update(scenario, update, before)[:, plotted])
         before = update
         if steps_back:
-            packed.append(_pack_forecast(scenario, made.of(shown), origin))
+            then = replace(scenario, num_observed=now - steps_back + 1)
+            packed.append(_pack_forecast(then, made.of(shown), origin))
     scores = np.stack(tables).round(2)
     return {
         "step": steps,

@@ -45,7 +45,7 @@ function setPlaying(playing) {
   let elapsed = 0;
   const tick = (now) => {
     if (!state.playing) return;
-    elapsed += Math.min(now - before, 500) / 1000;
+    elapsed += Math.max(0, Math.min(now - before, 500)) / 1000; // the first frame may have begun before
     before = now;
     const steps = Math.floor(elapsed / state.scene.step_s + 1e-9);
     elapsed -= steps * state.scene.step_s;
@@ -66,7 +66,7 @@ function readAddress() {
 /** Write the current view to the address without a history entry; not while playing. */
 function updateAddress() {
   if (!state.scene || state.playing) return;
-  const t = (state.step * state.scene.step_s).toFixed(1);
+  const t = (state.step * state.scene.step_s).toFixed(state.scene.step_s < 0.09 ? 3 : 1);
   const hash = `#scene=${encodeURIComponent(state.scene.id)}&t=${t}`;
   if (hash !== location.hash) history.replaceState(null, "", hash);
 }
