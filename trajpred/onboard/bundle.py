@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, quoted, require
 from trajpred.features.channels import HISTORY, LANE_MARKS, LANE_POINT
 from trajpred.features.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
+from trajpred.features.lane_futures import MODES
 
 #: The file that describes everything else.
 MANIFEST = "bundle.json"
@@ -115,7 +116,7 @@ _START = (
     Port(
         "agent_anchors",
         "float32",
-        ("A", "K", "F", 2),
+        ("A", MODES, "F", 2),
         "m, own frame: futures along the lanes, the most probable first (trajpred.features.lane_futures)",
     ),
 )
