@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.features.agents import observed_poses
+from trajpred.features.agents import last_poses
 from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
 from trajpred.metrics.groups import agent_groups
 from trajpred.motion import heading_known
 from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import OBJECT_TYPES
 
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
@@ -79,7 +78,7 @@ def truth_of(scenario: Scenario, rows: NDArray[np.int64], steps: int) -> dict[st
     seen = tracks.valid[:, now]
     apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
     known = heading_known(tracks.heading[rows], tracks.position[rows], tracks.valid[rows])
-    completed = observed_poses(ScenarioBatch.of([scenario]), rows).heading[:, now]
+    completed = last_poses(scenario, rows).heading
     return {
         "neighbours": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
         "track_id": tracks.track_id[rows],

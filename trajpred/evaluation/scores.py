@@ -132,7 +132,7 @@ class Scores:
         updates, changed = score_streams(scenarios, forecasts, agents)
         scores |= changed
         for observed, table in updates.items():
-            update = f"{observed * self._step_s:.2g} s"
+            update = f"{round(observed * self._step_s, 2):g} s"
             self._updates.add(update, _members(agents, ~np.isnan(table[:, 0])), table)
         if not self.names:
             self.names = tuple(scores)

@@ -15,6 +15,7 @@ from trajpred.features.lane_matching import Routes, nearest_heading
 from trajpred.features.ragged import smallest_in_scene
 from trajpred.geometry import Pose, last_step, norm, relative_pose, rotate, to_local, unit_vector
 from trajpred.motion import forward_heading, heading_known
+from trajpred.scenario import Scenario
 from trajpred.scenario_batch import ScenarioBatch
 from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
@@ -56,6 +57,12 @@ def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
     """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
     last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
     return observed_poses(batch, batch.focal)[np.arange(len(batch)), last]
+
+
+def last_poses(scenario: Scenario, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
+    """Return the last observed poses ``[R]`` of the observed tracks ``rows``, see :func:`observed_poses`."""
+    poses = observed_poses(ScenarioBatch.of([scenario]), rows)
+    return poses[np.arange(len(rows)), scenario.last_seen[rows]]
 
 
 def observed_poses(batch: ScenarioBatch, rows: NDArray[np.int64]) -> Pose[np.ndarray]:

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import require
-from trajpred.features.agents import observed_poses
+from trajpred.features.agents import last_poses
 from trajpred.features.lane_futures import lane_futures
 from trajpred.features.lane_matching import Routes
 from trajpred.forecast import Forecast
 from trajpred.geometry import norm, wrap_angle
 from trajpred.motion import STANDING_SPEED, displacement_on_arc, heading_known
 from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 #: Last seconds that the turn rate is fitted to, the current step included.
 TURN_WINDOW_S = 1.0
@@ -59,8 +58,7 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     """
     rows, last = last_observed(scenario)
     tracks = scenario.tracks
-    poses = observed_poses(ScenarioBatch.of([scenario]), rows)
-    pose = poses[np.arange(len(rows)), last]
+    pose = last_poses(scenario, rows)
     path, probability = lane_futures(
         Routes.of(scenario.map),
         pose,

@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
-from trajpred.features.agents import observed_poses
+from trajpred.features.agents import last_poses
 from trajpred.forecast import Forecast
 from trajpred.geometry import arc_length, points_along
 from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.style import PROBABILITY_NORM, Layer
 from trajpred.viz.truth_layer import true_future
@@ -203,9 +202,7 @@ def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
     """
     assert forecast.scale is not None
     rows = scenario.tracks.indices(forecast.track_id)
-    poses = observed_poses(ScenarioBatch.of([scenario]), rows)
-    frame = poses[np.arange(len(rows)), scenario.last_seen[rows]]
-    turn = forecast.heading - frame.heading[:, None, None]
+    turn = forecast.heading - last_poses(scenario, rows).heading[:, None, None]
     scale_ahead = forecast.scale[..., 0]
     scale_left = forecast.scale[..., 1]
     return BAND * np.hypot(scale_ahead * np.sin(turn), scale_left * np.cos(turn))
