@@ -295,3 +295,13 @@ def test_labels_after_the_recorded_steps_are_counted(scenario: Scenario) -> None
 def assert_equal_fields(a: object, b: object) -> None:
     for name, values in vars(a).items():
         assert np.array_equal(values, getattr(b, name)), name
+
+
+def test_a_focal_track_that_the_models_history_does_not_reach_is_reported() -> None:
+    """Without a pose of its own, the scene would have its origin at (0, 0) of the city."""
+    track = np.stack((np.linspace(500, 610, 110), np.zeros(110)), -1)[None]
+    late = Scenario.from_arrays(track, valid=np.arange(110)[None] < 20, num_observed=100)
+    whole = scene_features(ScenarioBatch.of([late]), FeatureConfig())
+    assert whole.origin[0] == pytest.approx(track[0, 19])
+    with pytest.raises(DataError, match=r"'focal_id'.*not observed within the last 5 s"):
+        scene_features(ScenarioBatch.of([late]), FeatureConfig(history=50))

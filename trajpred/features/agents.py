@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.errors import DataError
 from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE
 from trajpred.features.config import FeatureConfig
 from trajpred.features.lane_futures import MODES, lane_futures
@@ -54,8 +55,16 @@ class AgentFeatures:
 
 
 def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
-    """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``."""
+    """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``.
+
+    Raises: DataError naming a scenario whose focal track has no observed state in the batch's window.
+    """
     last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
+    unseen = batch.scenario_id[last < 0].tolist()
+    if unseen:
+        history_s = batch.num_observed * float(batch.step_s[0])
+        problem = f"focal track was not observed within the last {history_s:.2g} s, which the model reads"
+        raise DataError(problem, file=unseen[0], field="focal_id")
     return observed_poses(batch, batch.focal)[np.arange(len(batch)), last]
 
 
