@@ -60,6 +60,7 @@ def test_fields_that_are_not_given_have_defaults() -> None:
     [
         ("lane_id", {"lane_id": [1]}),
         ("lane_id", {"lane_id": [1, 1, 2]}),
+        ("lane_id", {"lane_id": [-1, 0, 1]}),
         ("successors", {"successors": [[1]]}),
         ("lane_id", {"lane_id": [0, 1.5, 2]}),
         *(("successors", {"successors": x}) for x in (5, [1, 2, 0], [[1.5], [], []], [None, [], []])),

@@ -204,6 +204,8 @@ class LaneMap:
         for name in (*_CODES, "is_intersection", "left_neighbor", "right_neighbor"):
             require_shape(getattr(self, name), (L,), name)
         require(len(np.unique(self.lane_id)) == L, "lane_id", "contains a duplicate")
+        reserved = f"contains {NO_LANE}, which stands for no neighbour: number the lanes from 0"
+        require(NO_LANE not in self.lane_id, "lane_id", reserved)
         for name, types in _CODES.items():
             in_range = within(getattr(self, name), len(types))
             require(in_range, name, f"must be 0 to {len(types) - 1}")

@@ -6,6 +6,7 @@ missing compiler or library is a failure, otherwise the tests are skipped.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -158,6 +159,12 @@ def test_futures_of_a_drive_are_those_of_python(
     strict = run(programs / "trajpred_replay", tmp_path / "bundle", drive, "--tolerance", "1e-9")
     assert strict.returncode == 1
     assert "TOO FAR" in strict.stdout
+    *earlier, last = [json.loads(line) for line in drive.read_text("utf-8").splitlines()]
+    last["forecast"]["probability"][0][0] += 0.01
+    drive.write_text("".join(json.dumps(update) + "\n" for update in (*earlier, last)), "utf-8")
+    changed = run(programs / "trajpred_replay", tmp_path / "bundle", drive)
+    assert changed.returncode == 1
+    assert re.search(r"of probabilities +1.00e-02$", changed.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/cpp.md"])
@@ -184,6 +191,48 @@ def test_an_installed_library_is_found_and_the_pages_compile(
     done = run("cmake", "-E", "chdir", tmp_path, tmp_path / "out" / "consumer")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split("\n")) == 3
+
+
+def sensor_map(lane_id: int, left: list[list[float]]) -> str:
+    """Write a map as Argoverse 2 Sensor logs have it: a lane of two boundaries, without a centreline."""
+
+    def points(line: list[list[float]]) -> list[dict[str, float]]:
+        return [{"x": x, "y": y, "z": 0.0} for x, y in line]
+
+    lane = {
+        "id": lane_id,
+        "lane_type": "VEHICLE",
+        "is_intersection": False,
+        "left_lane_boundary": points(left),
+        "right_lane_boundary": points([[0.0, -3.0], [9.0, -3.0]]),
+        "left_lane_mark_type": "NONE",
+        "right_lane_mark_type": "NONE",
+        "left_neighbor_id": None,
+        "right_neighbor_id": None,
+        "predecessors": [],
+        "successors": [],
+    }
+    return json.dumps({"lane_segments": {"1": lane}, "pedestrian_crossings": {}})
+
+
+@pytest.mark.parametrize(
+    ("lane_id", "left", "message"),
+    [
+        (0, [[0.0, 0.0], [9.0, 0.0]], ""),
+        (-1, [[0.0, 0.0], [9.0, 0.0]], "'lane_id': contains -1, which stands for no neighbour"),
+        (0, [[0.0, 0.0], [1e308, 0.0]], "'lane_segments': contain a lane longer than 100000 m"),
+        (0, [[0.0, 0.0]], "'lane_segments': have neither centrelines nor two points of both boundaries"),
+    ],
+)
+def test_maps_without_centrelines_are_checked(
+    programs: Path, bundle: Path, tmp_path: Path, lane_id: int, left: list[list[float]], message: str
+) -> None:
+    (tmp_path / "drive").write_text('{"time_s": 0, "track_id": [], "position": []}\n')
+    (tmp_path / "map.json").write_text(sensor_map(lane_id, left))
+    words = (bundle, tmp_path / "drive", "--map", tmp_path / "map.json")
+    done = run(programs / "trajpred_replay", *words)
+    assert done.returncode == (2 if message else 0), done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ struct Settings {
   std::string out;
   int threads = 1;
   bool fallback = false;
-  double tolerance_m = 1e-3;
+  double tolerance = 1e-3;  // metres, and of probabilities
 };
 
 Settings parse(const std::vector<std::string>& words) try {
@@ -46,13 +46,21 @@ Settings parse(const std::vector<std::string>& words) try {
     else if (words[i] == "--out") settings.out = value;
     else if (words[i] == "--threads") settings.threads = std::stoi(value);
     else if (words[i] == "--fallback") settings.fallback = std::stoi(value) != 0;
-    else if (words[i] == "--tolerance") settings.tolerance_m = std::stod(value);
+    else if (words[i] == "--tolerance") settings.tolerance = std::stod(value);
     else throw DataError(USAGE);
   }
   return settings;
 } catch (const std::logic_error&) {  // not a number, or a missing value
   throw DataError(USAGE);
 }
+
+// How far forecasts are apart.
+struct Difference {
+  double distance_m = 0.0;
+  double probability = 0.0;
+
+  bool is_within(double tolerance) const { return distance_m <= tolerance && probability <= tolerance; }
+};
 
 // What was seen of all updates.
 struct Statistics {
@@ -61,19 +69,29 @@ struct Statistics {
   std::map<std::string, std::size_t> warnings;
   std::size_t agents = 0;
   std::size_t compared = 0;
-  double largest_m = 0.0;
+  Difference largest;
 };
 
-// Returns the largest distance between the positions of two forecasts; infinite if they differ in tracks.
-double distance_m(const Forecast& found, const Forecast& expected) {
+// Raises `largest` to `value`; to infinity if that is not a number.
+void enlarge(double& largest, double value) {
+  if (!(value <= largest)) largest = std::isnan(value) ? INFINITY : value;
+}
+
+// Includes the differences of two forecasts in `largest`; infinite if they differ in tracks or sizes.
+void compare(const Forecast& found, const Forecast& expected, Difference& largest) {
   const bool same_tracks = found.track_id == expected.track_id;
-  const bool same_size = found.trajectory.size() == expected.trajectory.size();
-  if (!same_tracks || !same_size) return std::numeric_limits<double>::infinity();
-  double largest = 0.0;
-  for (std::size_t i = 0; i < found.trajectory.size(); ++i) {
-    largest = std::max(largest, norm(found.trajectory[i] - expected.trajectory[i]));
+  const bool same_positions = found.trajectory.size() == expected.trajectory.size();
+  const bool same_modes = found.probability.size() == expected.probability.size();
+  if (!same_tracks || !same_positions || !same_modes) {
+    largest = {INFINITY, INFINITY};
+    return;
   }
-  return largest;
+  for (std::size_t i = 0; i < found.trajectory.size(); ++i) {
+    enlarge(largest.distance_m, norm(found.trajectory[i] - expected.trajectory[i]));
+  }
+  for (std::size_t i = 0; i < found.probability.size(); ++i) {
+    enlarge(largest.probability, std::abs(found.probability[i] - expected.probability[i]));
+  }
 }
 
 double percentile(std::vector<double> values, double percent) {
@@ -82,7 +100,7 @@ double percentile(std::vector<double> values, double percent) {
   return values[static_cast<std::size_t>(std::lround(place))];
 }
 
-void print(const Statistics& statistics, double tolerance_m) {
+void print(const Statistics& statistics, double tolerance) {
   const std::vector<double>& latency = statistics.latency_ms;
   std::printf("updates                    %zu\n", latency.size());
   if (latency.empty()) return;
@@ -99,9 +117,11 @@ void print(const Statistics& statistics, double tolerance_m) {
     std::printf("%zu times: %s\n", times, warning.c_str());
   }
   if (statistics.compared == 0) return;
-  const char* result = statistics.largest_m <= tolerance_m ? "" : "  TOO FAR";
-  std::printf("largest distance, m        %.2e in %zu updates%s\n", statistics.largest_m, statistics.compared,
+  const Difference& largest = statistics.largest;
+  const char* result = largest.is_within(tolerance) ? "" : "  TOO FAR";
+  std::printf("largest distance, m        %.2e in %zu updates%s\n", largest.distance_m, statistics.compared,
               result);
+  std::printf("of probabilities           %.2e\n", largest.probability);
 }
 
 void add(const OnboardForecast& forecast, const DriveUpdate& update, double latency_ms,
@@ -112,7 +132,7 @@ void add(const OnboardForecast& forecast, const DriveUpdate& update, double late
   for (const std::string& warning : forecast.warnings) ++statistics.warnings[warning];
   if (!update.forecast) return;
   ++statistics.compared;
-  statistics.largest_m = std::max(statistics.largest_m, distance_m(forecast, *update.forecast));
+  compare(forecast, *update.forecast, statistics.largest);
 }
 
 Statistics replay(const Settings& settings, std::ofstream* out) {
@@ -145,8 +165,8 @@ int main(int count, char** words) try {
   if (writes && !out) throw DataError("cannot be written", "", settings.out);
   const Statistics statistics = replay(settings, writes ? &out : nullptr);
   if (writes && !out.flush()) throw DataError("could not be written completely", "", settings.out);
-  print(statistics, settings.tolerance_m);
-  return statistics.largest_m <= settings.tolerance_m ? 0 : 1;
+  print(statistics, settings.tolerance);
+  return statistics.largest.is_within(settings.tolerance) ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "trajpred_replay: %s\n", error.what());
   return 2;

@@ -17,6 +17,8 @@ using Json = nlohmann::ordered_json;
 
 // Largest distance (metres) between the points of a computed centreline.
 constexpr double POINT_M = 2.0;
+// Longest boundary (metres): longer ones are errors, whose centreline would take up all memory.
+constexpr double LONGEST_M = 1e5;
 constexpr std::uintmax_t MAX_MAP_BYTES = std::uintmax_t{1} << 30;
 
 // A record of one group of a map archive, read key by key.
@@ -104,9 +106,13 @@ const Json& group_of(const Json& archive, const char* group) {
 
 // Computes the centreline halfway between two boundaries, with a point every 2 m or closer.
 Polyline midline(const Polyline& left, const Polyline& right) {
-  const bool both = !left.empty() && !right.empty();
-  require(both, "lane_segments", "have neither centrelines nor both boundaries");
-  const double length = (arc_length(left).back() + arc_length(right).back()) / 2;
+  const bool both = left.size() > 1 && right.size() > 1;
+  require(both, "lane_segments", "have neither centrelines nor two points of both boundaries");
+  const double left_m = arc_length(left).back();
+  const double right_m = arc_length(right).back();
+  const bool plausible = left_m <= LONGEST_M && right_m <= LONGEST_M;
+  require(plausible, "lane_segments", "contain a lane longer than " + formatted("%g", LONGEST_M) + " m");
+  const double length = (left_m + right_m) / 2;
   const auto points = static_cast<std::size_t>(std::ceil(length / POINT_M)) + 1;
   require(points > 1, "lane_segments", "contain a lane without length");
   const Polyline left_points = resample(left, points);

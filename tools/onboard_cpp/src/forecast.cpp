@@ -60,6 +60,9 @@ void Forecast::validate() const {
 }
 
 Forecast from_trajectories(Forecast forecast, const Origins& origins, double step_s) {
+  const std::size_t steps = forecast.size() * forecast.modes * forecast.horizon;
+  require(forecast.trajectory.size() == steps, "trajectory", "has another size than tracks, modes and steps");
+  require(origins.size() == forecast.size(), "origins", "has another size than the tracks");
   for (std::size_t track = 0; track < forecast.size(); ++track) {
     for (std::size_t mode = 0; mode < forecast.modes; ++mode) {
       Pose previous = origins[track];

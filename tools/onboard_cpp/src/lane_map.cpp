@@ -26,6 +26,8 @@ void LaneMap::validate() const {
   for (const LaneSegment& lane : lanes) {
     const bool is_new = ids.insert(lane.lane_id).second;
     require(is_new, "lane_id", "contains a duplicate");
+    const bool is_reserved = lane.lane_id == NO_LANE;
+    require(!is_reserved, "lane_id", "contains -1, which stands for no neighbour: number the lanes from 0");
     require_index(lane.lane_type, LANE_TYPES.size(), "lane_type");
     require_index(lane.left_mark, MARK_TYPES.size(), "left_mark");
     require_index(lane.right_mark, MARK_TYPES.size(), "right_mark");
