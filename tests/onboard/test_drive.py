@@ -105,6 +105,7 @@ def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
         (["--topic", "/clock"], f"must be one of these, is '/clock': {TOPIC}"),
         (["--frame", "odom"], "objects are in 'map', the map is in 'odom'"),
         (["--out", "DRIVE"], "--out: is the recording itself"),
+        (["--origin", "48", "9"], "'origin': is for latitudes and longitudes of Lanelet2: Argoverse 2"),
         (["--scenario", "0a"], "--scenario: cannot be combined with --tracks"),
         (["--min-probability", "2"], "--min-probability: must be 0 to 1"),
     ],

@@ -43,6 +43,21 @@ def test_maps_of_vehicles(content: bytes, tmp_path: Path) -> None:
     assert len(found) > 1
 
 
+def test_the_frame_of_latitudes_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its origin at lanelet 1's start the lane lies along x; other formats are in metres already."""
+    pytest.importorskip("pyproj")
+    (tmp_path / "map.osm").write_bytes(lanelet2())
+    out = tmp_path / "lanes.json"
+    assert run("info", tmp_path / "map.osm", "--origin", 48, 9, "--crs", "EPSG:32632", "--save", out) == 0
+    assert "EPSG:32632, from latitude 48 and longitude 9" in capsys.readouterr().out
+    start = LaneMap.load(out).centerline[0][0, :2]
+    np.testing.assert_allclose(start, (0, 7.5), atol=0.05)
+    assert run("info", out, "--origin", 48, 9) == 2
+    assert "'origin': is for latitudes and longitudes of Lanelet2: Argoverse 2" in capsys.readouterr().err
+    assert run("info", "argoverse-nano", "--crs", "EPSG:32632") == 2
+    assert "--crs: is for map files" in capsys.readouterr().err
+
+
 def test_maps_of_argoverse_2_with_heights(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
     for scenario in sample_scenarios[::5]:
         write_map(scenario.map, tmp_path / "lanes.json")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trajpred.cli.map_files import is_map, load_map, save_map
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 from trajpred.model import pretrained
 
 if TYPE_CHECKING:
@@ -28,7 +28,14 @@ TRIED = 3
 Rows = dict[str, Any]
 
 
-def info(what: str, *, store: Path | None = None, save: Path | None = None) -> int:
+def info(
+    what: str,
+    *,
+    store: Path | None = None,
+    save: Path | None = None,
+    origin: tuple[float, float] | None = None,
+    crs: str | None = None,
+) -> int:
     """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
 
     Example: trajpred info argoverse-nano
@@ -37,12 +44,18 @@ def info(what: str, *, store: Path | None = None, save: Path | None = None) -> i
         what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.
         store: Folder written by prepare that has the scenario; by default the sample's.
         save: Also write the map, or the scenario's, to this .json file in Argoverse 2's format, for C++.
+        origin: Of a Lanelet2 map, latitude and longitude of the origin of the frame, such as 49.0 8.4; by
+            default the middle of the map.
+        crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
     """
-    title, rows = describe(what, store)
+    if not is_map(Path(what)):
+        require(origin is None, "origin", "is for map files")
+        require(crs is None, "crs", "is for map files")
+    title, rows = describe(what, store, origin, crs)
     print(title)
     print_rows(rows)
     if save is not None:
-        save_map(what, store, save)
+        save_map(what, store, save, origin, crs)
     return 0
 
 
@@ -57,7 +70,12 @@ def print_rows(rows: Rows) -> None:
     Console(highlight=False).print(table, markup=False)
 
 
-def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
+def describe(
+    what: str,
+    store: Path | None = None,
+    origin: tuple[float, float] | None = None,
+    crs: str | None = None,
+) -> tuple[str, Rows]:
     """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
     from trajpred.onboard.bundle import is_bundle
     from trajpred.store.manifest import MANIFEST
@@ -71,7 +89,7 @@ def describe(what: str, store: Path | None = None) -> tuple[str, Rows]:
     if checkpoint.is_file() and checkpoint.suffix in (".ckpt", ".pt"):
         return f"Checkpoint {what}", _checkpoint(checkpoint)
     if is_map(path):
-        return f"Map {path}", _map(path)
+        return f"Map {path}", _map(path, origin, crs)
     if path.suffix == ".json" and path.is_file():
         return f"Results {path}", _results(path)
     if path.suffix == ".parquet" and path.is_file():
@@ -198,14 +216,14 @@ def _predictions(path: Path) -> Rows:
     }
 
 
-def _map(path: Path) -> Rows:
+def _map(path: Path, origin: tuple[float, float] | None, crs: str | None) -> Rows:
     import numpy as np
 
     from trajpred.geometry import arc_length
     from trajpred.lane_map import LANE_TYPES
     from trajpred.sources.maps.segments import faults
 
-    file = load_map(path)
+    file = load_map(path, origin, crs)
     lanes = file.lanes
     counts = np.bincount(lanes.lane_type, minlength=len(LANE_TYPES)).tolist()
     kinds = [f"{count:,} {name}" for name, count in zip(LANE_TYPES, counts, strict=True) if count]

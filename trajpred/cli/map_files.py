@@ -19,11 +19,11 @@ MAPS = (".osm", ".xodr", ".xml")
 MAP_KEY = b'"lane_segments"'
 
 
-def load_map(path: Path) -> MapFile:
+def load_map(path: Path, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapFile:
     """Read a map file, and print what was left out of it."""
     from trajpred.sources.maps import read_map_file
 
-    file = read_map_file(path)
+    file = read_map_file(path, origin=origin, crs=crs)
     for summary in file.problems.summaries():
         print(f"warning: {path}: {summary}", file=sys.stderr)
     return file
@@ -35,19 +35,21 @@ def is_map(path: Path) -> bool:
     return path.suffix in MAPS or (path.suffix == ".json" and MAP_KEY in path.read_bytes())
 
 
-def save_map(what: str, store: Path | None, out: Path) -> None:
+def save_map(
+    what: str, store: Path | None, out: Path, origin: tuple[float, float] | None, crs: str | None
+) -> None:
     """Write the map that ``what`` is, or the scenario's. Raises: DataError if it has none."""
     from trajpred.files import require_writable
     from trajpred.sources.maps import write_map
 
     require(out.suffix == ".json", "save", f"must end in .json, is {out}")
-    lane_map = _lane_map(what, store)
+    lane_map = _lane_map(what, store, origin, crs)
     require_writable(out)
     write_map(lane_map, out)
     print(out)
 
 
-def _lane_map(what: str, store: Path | None) -> LaneMap:
+def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None, crs: str | None) -> LaneMap:
     from trajpred.sources import SOURCES
     from trajpred.sources.maps import read_map_file
     from trajpred.sources.raw_scenario import RawScenario
@@ -57,7 +59,7 @@ def _lane_map(what: str, store: Path | None) -> LaneMap:
     path = Path(what)
     if path.exists():
         if is_map(path):
-            return read_map_file(path).lanes
+            return read_map_file(path, origin=origin, crs=crs).lanes
         for source in SOURCES.values():
             with suppress(DataError, OSError):
                 return source.read(RawScenario.of(path)).map

@@ -17,6 +17,7 @@ from trajpred.files import require_writable
 
 if TYPE_CHECKING:
     from trajpred.onboard.replay import Replay
+    from trajpred.sources.maps import MapFile
 
 #: Suffix of drives as text.
 DRIVE = ".jsonl"
@@ -35,6 +36,8 @@ def replay(
     threads: int = 0,
     tracks: Path | None = None,
     map: Path | None = None,
+    origin: tuple[float, float] | None = None,
+    crs: str | None = None,
     topic: str | None = None,
     frame: str = "map",
     min_probability: float = 0.1,
@@ -55,6 +58,9 @@ def replay(
         threads: Threads of onnxruntime; 0 for one per core.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
         map: With --tracks, the map: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+        origin: Of a Lanelet2 map, latitude and longitude of the origin of the objects' frame, such as
+            49.0 8.4; by default the middle of the map. Not used with local_x and local_y.
+        crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
         topic: With --tracks, topic of the tracked objects, needed if there are several.
         frame: With --tracks, id of the map's frame.
         min_probability: With --tracks, modes below it are not written, except an object's most probable one.
@@ -63,8 +69,12 @@ def replay(
         require(scenario is None, "scenario", "cannot be combined with --tracks")
         require(store is None, "store", "cannot be combined with --tracks")
         require(not realtime, "realtime", "cannot be combined with --tracks")
-        return replay_drive(tracks, map, bundle, out, topic, frame, min_probability, threads)
-    require(map is None, "map", "needs --tracks: scenarios have their own")
+        if map is None:
+            raise DataError("must be given with --tracks", field="map")
+        file = load_map(map, origin, crs)
+        return replay_drive(tracks, file, bundle, out, topic, frame, min_probability, threads)
+    for name, value in (("map", map), ("origin", origin), ("crs", crs)):
+        require(value is None, name, "needs --tracks: scenarios have their own map")
     if out is not None and out.suffix == DRIVE:
         return replay_to_text(bundle, scenario, store, split, out, realtime, threads)
     film = out is None or out.suffix[1:].lower() in FILMS
@@ -133,7 +143,7 @@ def replay_to_text(
 
 def replay_drive(
     tracks: Path,
-    map: Path | None,
+    map: MapFile,
     bundle: Path,
     out: Path | None,
     topic: str | None,
@@ -142,8 +152,6 @@ def replay_drive(
     threads: int,
 ) -> int:
     """Stream a recording through a bundle, as :func:`replay` describes."""
-    if map is None:
-        raise DataError("must be given with --tracks", field="map")
     text = out is not None and out.suffix == DRIVE
     known = out is None or text or out.suffix.lower() == ".mcap"
     require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
@@ -159,7 +167,7 @@ def replay_drive(
     from trajpred.viz.viewer import DriveFile
 
     drive = RecordedDrive(tracks, topic, frame)
-    lane_map = load_map(map).lanes
+    lane_map = map.lanes
     result = Replay()
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
@@ -190,7 +198,7 @@ def replay_drive(
             print_problems(tracks, drive.problems)
             raise DataError(f"has no readable message in {drive.topic}", file=tracks)
     print_problems(tracks, drive.problems + result.warnings)
-    print_rows(summary(result))
+    print_rows({"map": f"{map.format}, {map.frame}"} | summary(result))
     if out is not None:
         print(out)
     return int(bool(drive.problems))

@@ -49,8 +49,8 @@ def read_map(
     Broken parts of the file are left out with a warning that names them.
 
     Args:
-        origin, crs: where latitudes and longitudes are, see
-            :func:`~trajpred.sources.maps.lanelet2.project`; other formats are in metres already.
+        origin, crs: where latitudes and longitudes of Lanelet2 are, see
+            :func:`~trajpred.sources.maps.lanelet2.project`; not for other formats, which are in metres.
 
     Raises: DataError naming the file and the field at fault, also if no lane is left.
     """
@@ -67,13 +67,17 @@ def read_map_file(
     with readable(Path(path), "map"), np.errstate(all="ignore"):
         content = read_bytes(Path(path))
         if content.lstrip()[:1] == b"{":
+            _require_none({"origin": origin, "crs": crs}, "Argoverse 2")
             return _argoverse2(content)
         root = parse(content)
         known = f"{', '.join(_XML)}, or JSON of Argoverse 2"
         require(root.tag in _XML, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
         name, read = _XML[root.tag]
-        projection = {"origin": origin, "crs": crs} if name == "Lanelet2" else {}
-        parts = read(root, **projection)
+        given = {"origin": origin, "crs": crs}
+        if name != "Lanelet2":
+            _require_none(given, name)
+            given = {}
+        parts = read(root, **given)
         return MapFile(name, lane_map_of(parts), parts.frame, parts.problems)
 
 
@@ -85,6 +89,12 @@ def write_map(lane_map: LaneMap, path: str | Path) -> None:
     content = json.dumps(archive_of(lane_map), allow_nan=False)
     with atomic_file(path) as unfinished:
         unfinished.write_text(content, encoding="utf-8")
+
+
+def _require_none(projection: dict[str, Any], name: str) -> None:
+    """Require that no projection is given, for a format in metres."""
+    for option, value in projection.items():
+        require(value is None, option, f"is for latitudes and longitudes of Lanelet2: {name} is in metres")
 
 
 def _argoverse2(content: bytes) -> MapFile:
