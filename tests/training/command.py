@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,12 +20,15 @@ from trajpred.training.checkpoint_io import newest_checkpoint
 class SignalAt(pl.Callback):
     """Send the process of ``rank`` a signal after ``step`` steps, at the event ``when`` of Lightning.
 
-    By name, since not every system has every signal.
+    The processes that load its scenes receive it too, as from SLURM and systemd. By name, since not every
+    system has every signal.
     """
 
     def __init__(self, step: int, name: str, when: str = "train_batch_start", rank: int = 0) -> None:
         def send(trainer: pl.Trainer, *_: Any) -> None:
             if (trainer.global_step, trainer.global_rank) == (step, rank):
+                for loading in multiprocessing.active_children():
+                    os.kill(loading.pid or 0, signal.Signals[name])
                 os.kill(os.getpid(), signal.Signals[name])
 
         setattr(self, f"on_{when}", send)

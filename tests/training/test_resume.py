@@ -182,7 +182,9 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))
 
     runs = tmp_path / "stopped"
-    done = train(store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00")
+    done = train(
+        store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00", "--data.workers=1"
+    )
     assert done.returncode == STOPPED
     assert "Traceback" not in done.stderr
     *_, message, command = done.stdout.splitlines()

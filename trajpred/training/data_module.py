@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytorch_lightning as pl
@@ -23,6 +25,7 @@ from trajpred.splits import Half
 from trajpred.store import ScenarioStore
 from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut
 from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
+from trajpred.training.checkpoint_io import SIGNALS
 
 
 class SceneDataset(Dataset[SceneBatch]):
@@ -89,7 +92,7 @@ class SceneLoader(DataLoader[SceneBatch]):
             pin_memory=torch.cuda.is_available(),
             # A separate generator, so that creating an iterator does not change a resumed run.
             generator=torch.Generator(),
-            worker_init_fn=_start_session,
+            worker_init_fn=_leave_signals,
         )
         self.trained = trained
 
@@ -154,10 +157,20 @@ def without_held_out(split: ScenarioStore, hold_out: float) -> ScenarioStore:
     return split.subset(~split.held_out(hold_out))
 
 
-def _start_session(worker: int) -> None:
-    """Detach a worker from the terminal, so that signals to the process group reach the trainer alone."""
+def _leave_signals(worker: int) -> None:
+    """Leave the signals that stop a run to the trainer, which still needs a batch of each worker.
+
+    Terminals signal the process group, which a worker leaves; SLURM and systemd signal all processes.
+    """
     if hasattr(os, "setsid"):
         os.setsid()
+    for number in SIGNALS:
+        signal.signal(number, _ignore_once)
+
+
+def _ignore_once(number: int, frame: FrameType | None) -> None:
+    """Ignore a signal; the next one ends the worker, as the loader does with one that hangs."""
+    signal.signal(number, signal.SIG_DFL)
 
 
 class SceneData(pl.LightningDataModule):
