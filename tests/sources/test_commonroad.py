@@ -82,6 +82,32 @@ def test_missing_headings_and_speeds_are_estimated(read: Read) -> None:
     np.testing.assert_allclose(estimated.tracks.velocity[0, row], velocity, rtol=0, atol=2.4)
 
 
+def test_point_masses_move_along_the_axes_of_the_map(read: Read) -> None:
+    """States without an orientation, as the library writes them, have both parts of the velocity."""
+    states = content().replace(b"orientation", b"yaw")
+    both = b"<velocity><exact>0</exact></velocity><velocityY><exact>5</exact></velocityY>"
+    [scene] = read(states.replace(b"<velocity><exact>8</exact></velocity>", both))
+    car = scene.tracks.index("12")
+    seen = scene.tracks.valid[car]
+    np.testing.assert_allclose(scene.tracks.velocity[car, seen], np.tile([0.0, 5.0], (30, 1)))
+    np.testing.assert_allclose(scene.tracks.heading[car, seen], np.pi / 2)
+    sideways = content().replace(b"</velocity>", b"</velocity><velocityY><exact>1</exact></velocityY>")
+    [scene] = read(sideways)  # with an orientation: in the frame of the car
+    heading = scene.tracks.heading[car, seen]
+    expected = np.stack((8 * np.cos(heading) - np.sin(heading), 8 * np.sin(heading) + np.cos(heading)), -1)
+    np.testing.assert_allclose(scene.tracks.velocity[car, seen], expected)
+
+
+def test_a_speed_alone_is_turned_as_the_track_moves(read: Read) -> None:
+    """Also before its heading is known: the cyclist moves by 0.8 m per step along y, recorded with 9 m/s."""
+    turned = content().replace(b"orientation", b"yaw").replace(b"<velocity><exact>8", b"<velocity><exact>9")
+    turned = re.sub(rb"<x>([-\d.e]+)</x><y>([-\d.e]+)</y>", rb"<x>\2</x><y>\1</y>", turned)
+    [scene] = read(turned)
+    cyclist = scene.tracks.index("11")
+    seen = np.flatnonzero(scene.tracks.valid[cyclist])
+    np.testing.assert_allclose(scene.tracks.velocity[cyclist, seen[1:]], np.tile([0.0, 9.0], (29, 1)))
+
+
 def test_states_without_a_speed_or_heading_do_not_discard_those_of_others(read: Read) -> None:
     """A parked car needs no speed; a cyclist's are estimated where they are not recorded."""
     speed = b"<velocity><exact>8</exact></velocity>"

@@ -146,6 +146,42 @@ def test_lane_offsets_may_jump_between_sections(load: Load) -> None:
     assert faults(lane_map) == []
 
 
+def test_lanes_lie_on_the_line_before_the_first_offset(load: Load) -> None:
+    """The example of the standard: the offset leaves 0 at 25 m with slope 0, and reaches 3.25 m at 75 m."""
+    widening = (
+        '<laneOffset s="25" a="0" b="0" c="3.9e-3" d="-5.2e-5"/>'
+        '<laneOffset s="75" a="3.25" b="0" c="0" d="0"/>'
+    )
+    line = STRAIGHT.replace('length="40"', 'length="100"')
+    lane_map = load(opendrive(road(geometry=line, length=100, extra=widening)))
+    s, offset = np.concatenate([*lane_map.left_boundary]).T
+    assert np.abs(offset[s <= 25]).max() == 0
+    assert offset[(s > 30) & (s < 75)].min() > 0.05
+    assert offset[s > 76] == pytest.approx(3.25)
+
+
+def test_sections_of_one_side_cut_that_side_alone(load: Load) -> None:
+    """On the left lane 1 has one section of 40 m, on the right there are two."""
+    content = opendrive(road(left=lane(1), right=lane(-1, link='<successor id="-1"/>')))
+    right = lane(-1, link='<predecessor id="-1"/>') + lane(-2)
+    second = f'</laneSection><laneSection s="20" singleSide="true"><right>{right}</right></laneSection>'
+    lane_map = load(content.replace(b"</laneSection>", second.encode()))
+    ends = [line[[0, -1]].round(6).tolist() for line in lane_map.centerline]
+    assert ends == [
+        [[40.0, 1.5], [0.0, 1.5]],
+        [[0.0, -1.5], [20.0, -1.5]],
+        [[20.0, -1.5], [40.0, -1.5]],
+        [[20.0, -4.5], [40.0, -4.5]],
+    ]
+    assert [row.tolist() for row in lane_map.successors] == [[], [lane_map.lane_id[2]], [], []]
+    assert lane_map.right_neighbor[2] == lane_map.lane_id[3]
+    sides = opendrive(road(left=lane(1), right=""))
+    sides = sides.replace(b'<laneSection s="0">', b'<laneSection s="0" singleSide="true">')
+    also = f'</laneSection><laneSection s="0" singleSide="true"><right>{lane(-1)}</right></laneSection>'
+    both = load(sides.replace(b"</laneSection>", also.encode()))
+    assert [arc_length(line)[-1] for line in both.centerline] == pytest.approx([40, 40])
+
+
 def test_a_town_links_across_its_junction(load: Load) -> None:
     lane_map = load(town())
     assert faults(lane_map) == []
@@ -191,6 +227,7 @@ def test_commonroad_has_intersections_marks_and_crosswalks(load: Load) -> None:
     assert lane_map.is_intersection.tolist() == [False, True]
     assert len(lane_map.crossing_id) == 1
     assert marks(lane_map, 0) == ("DASH_SOLID_WHITE", "SOLID_WHITE")
+    assert load(commonroad().replace(b"urban", b"restricted_area", 1)).lane_id.tolist() == [2]
 
 
 def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,24 @@ def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, loa
     assert faults(lane_map) == []
 
 
+def test_ramps_of_virtual_junctions_are_not_linked_to_the_ends_of_their_road(load: Load) -> None:
+    """Road 2 leaves road 1 at 20 m of 40: there is no end of a lane to be linked."""
+    connection = (
+        '<connection id="0" incomingRoad="1" connectingRoad="2" contactPoint="start">'
+        '<laneLink from="-1" to="-1"/></connection>'
+    )
+    ramp = road(
+        "2",
+        STRAIGHT.replace('x="0"', 'x="20"'),
+        right=lane(-1, link='<predecessor id="-1"/>'),
+        link='<predecessor elementType="road" elementId="1" elementS="20" elementDir="+"/>',
+    )
+    virtual = f'<junction id="J" type="virtual" mainRoad="1" sStart="20" sEnd="25">{connection}</junction>'
+    with pytest.warns(UserWarning, match="between its ends"):
+        lane_map = load(opendrive(road("1"), ramp, junctions=virtual))
+    assert [row.tolist() for row in lane_map.successors] == [[], []]
+
+
 @pytest.mark.parametrize("right_sign", [1, -1])
 @pytest.mark.parametrize("left_sign", [1, -1])
 @pytest.mark.parametrize("offset", [0, 2])

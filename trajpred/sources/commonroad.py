@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.geometry import norm, unit_vector
+from trajpred.geometry import norm, rotate
 from trajpred.lane_map import LaneMap
+from trajpred.motion import STANDING_SPEED
 from trajpred.scenario import Scenario
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.segments import lane_map_of
@@ -123,7 +124,8 @@ class _Recording:
         name: A strings.
         object_type: A strings.
         is_static: ``[A]``, whether the file says that an obstacle does not move.
-        state: ``[A, N, 4]``: x, y (metres), heading (radians) and speed (m/s); NaN where unknown.
+        state: ``[A, N, 5]``: x, y (metres), heading (radians), ``velocity`` and ``velocityY`` (m/s), see
+            :func:`_motion`; NaN where unknown.
     """
 
     step_s: float
@@ -157,7 +159,7 @@ class _Recording:
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
         too_many = f"{len(states)} over {length} steps are too many"
         require(length * len(states) <= MAX_STATES, "obstacle", too_many)
-        table = np.full((len(states), length, 4), np.nan)
+        table = np.full((len(states), length, 5), np.nan)
         for row, path in enumerate(states):
             for step, values in path:
                 if is_static[row]:
@@ -219,11 +221,29 @@ class _Recording:
 def _motion(
     state: NDArray[np.float64], observed: int, step_s: float, focal: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return headings ``[A, T]`` and velocities ``[A, T, 2]``, estimated in the states that lack them."""
+    """Return headings ``[A, T]`` and velocities ``[A, T, 2]``, estimated in the states that lack them.
+
+    ``velocity`` and ``velocityY`` are in the frame of the obstacle. Point masses have no orientation: theirs
+    are along the axes of the map, and they head as they move. A speed alone is turned as the track moves.
+    """
     estimate = Scenario.from_arrays(state[..., :2], num_observed=observed, step_s=step_s, focal=focal).tracks
-    heading = np.where(np.isfinite(state[..., 2]), state[..., 2], estimate.heading)
-    velocity = state[..., 3, None] * unit_vector(heading)
-    return heading, np.where(np.isfinite(velocity), velocity, estimate.velocity)
+    heading = state[..., 2].copy()
+    speed = state[..., 3:]
+    is_oriented = np.isfinite(heading)
+    is_vector = np.isfinite(speed).all(-1)
+
+    estimated_speed = norm(estimate.velocity)
+    moves = estimated_speed > 0
+    scale = np.divide(np.abs(speed[..., 0]), estimated_speed, where=moves, out=np.ones(moves.shape))
+    velocity = np.where(np.isfinite(scale), scale, 1.0)[..., None] * estimate.velocity
+    is_turned = is_oriented & np.isfinite(speed[..., 0])
+    velocity[is_turned] = rotate(np.nan_to_num(speed[is_turned]), heading[is_turned])
+    is_point_mass = is_vector & ~is_oriented
+    velocity[is_point_mass] = speed[is_point_mass]
+
+    is_heading = is_point_mass & (norm(velocity) >= STANDING_SPEED)
+    heading[is_heading] = np.arctan2(velocity[is_heading, 1], velocity[is_heading, 0])
+    return np.where(np.isfinite(heading), heading, estimate.heading), velocity
 
 
 def _candidates(
@@ -266,13 +286,14 @@ def _states(obstacle: Element) -> list[tuple[int, list[float]]]:
 
 
 def _state(state: Element) -> tuple[int, list[float]]:
-    """Return the step of a state, and its x, y, heading and speed."""
+    """Return the step of a state, and its x, y, heading, velocity and velocityY."""
     x = as_number(state.findtext("position//x"), "position.x")
     y = as_number(state.findtext("position//y"), "position.y")
     heading = _value(state, "orientation")
     speed = _value(state, "velocity")
+    aside = _value(state, "velocityY")
     step = integer(state.findtext("time/exact"), "time")
-    return step, [x, y, heading, speed]
+    return step, [x, y, heading, speed, aside]
 
 
 def _value(state: Element, name: str) -> float:

@@ -13,7 +13,16 @@ from trajpred.sources.reading import as_number, integer
 
 #: Types of lanelets that are lanes of their own kind, and those that road users do not drive on.
 LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}
-LEFT_OUT = {"sidewalk", "shoulder", "border", "parking", "restricted", "busStop", "crosswalk"}
+LEFT_OUT = {
+    "sidewalk",
+    "shoulder",
+    "border",
+    "parking",
+    "restricted",
+    "restricted_area",
+    "busStop",
+    "crosswalk",
+}
 #: Users of a lanelet in both directions that make it a lane in both.
 _VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
 #: What an intersection calls the lanelets that lead through it, in files of earlier and of later versions.

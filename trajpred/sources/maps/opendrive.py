@@ -38,7 +38,7 @@ def read(root: Element) -> MapParts:
         road = _road(element, frame, roads, parts.problems)
         if road is None:
             continue
-        points += len(road.line.s) * max(len(section.lanes) for section in road.sections)
+        points += len(road.line.s) * road.most_lanes
         require(points <= MAX_POINTS, "road", f"the map has more than {MAX_POINTS} points")
         with parts.problems.leaving_out("road", road.name):
             parts.lanes |= dict(lanes_of(road, parts.problems))

@@ -39,36 +39,42 @@ NARROW_M = 0.1
 START = False
 #: The last end of a road along its reference line.
 END = True
-#: A lane: road, section, number.
+#: The elements of the lanes on the left of a road, whose numbers are positive, and on the right.
+SIDES = {1: "left", -1: "right"}
+#: A lane: road, section on its side of the road, number.
 Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A lane section from ``start`` to ``end`` (metres): the elements of its lanes by their numbers."""
+    """One side of a lane section from ``start`` to ``end`` (metres): the elements of its lanes by their
+    numbers, 0 for the centre."""
 
     start: float
     end: float
     lanes: dict[int, Element]
 
     @classmethod
-    def of(cls, element: Element, start: float, end: float) -> Section:
-        """Read the lanes of a section. Raises: DataError on a lane without a number."""
+    def of(cls, element: Element, side: int, start: float, end: float) -> Section:
+        """Read the lanes of a section at a side of the road. Raises: DataError on a lane without a number."""
         lanes = {}
-        for side in ("left", "center", "right"):
-            for lane in element.iterfind(f"{side}/lane"):
+        for part in (SIDES[side], "center"):
+            for lane in element.iterfind(f"{part}/lane"):
                 lanes[integer(lane.get("id"), "lane.id")] = lane
         return cls(start, end, lanes)
+
+    @property
+    def outward(self) -> list[int]:
+        """The numbers of the lanes, the innermost first."""
+        return sorted((lane for lane in self.lanes if lane != 0), key=abs)
 
     def borders(self, s: Values, center: Values) -> dict[int, Values]:
         """Return how far to the left of the line the outer border ``[S]`` of each lane is; 0: ``center``."""
         borders = {0: center}
-        for side in (1, -1):
-            inner = center
-            lanes = [lane for lane in self.lanes if lane * side > 0]
-            for lane in sorted(lanes, key=abs):
-                inner = self._border(lane, s, center, inner)
-                borders[lane] = inner
+        inner = center
+        for lane in self.outward:
+            inner = self._border(lane, s, center, inner)
+            borders[lane] = inner
         return borders
 
     def _border(self, lane: int, s: Values, center: Values, inner: Values) -> Values:
@@ -90,12 +96,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Road:
-    """A road: its name, element, reference line, and sections along it."""
+    """A road: its name, element, reference line, and sections along it, on the left (1) and the right (-1).
+
+    Sections that are valid for one side only cut that side alone.
+    """
 
     name: str
     element: Element
     line: RoadLine
-    sections: list[Section]
+    sides: dict[int, list[Section]]
 
     @classmethod
     def of(cls, element: Element, frame: Pose[np.ndarray]) -> Road:
@@ -104,21 +113,63 @@ class Road:
         length = number(element, "length")
         elements = sorted(element.iterfind("lanes/laneSection"), key=lambda section: number(section, "s"))
         require(len(elements) > 0, "laneSection", f"is missing in road {name!r}")
-        starts = [0.0, *(number(section, "s") for section in elements[1:]), length]
-        sections = []
-        for section, (start, end) in zip(elements, pairwise(starts), strict=True):
-            sections.append(Section.of(section, start, end))
-        return cls(name, element, RoadLine.of(element, starts, frame), sections)
+        sides = {}
+        stations = {0.0, length}
+        for side in SIDES:
+            valid = [section for section in elements if _is_valid(section, side)]
+            starts = [0.0, *(number(section, "s") for section in valid[1:]), length]
+            stations.update(starts)
+            sections = []
+            for section, (start, end) in zip(valid, pairwise(starts), strict=False):
+                sections.append(Section.of(section, side, start, end))
+            sides[side] = sections
+        return cls(name, element, RoadLine.of(element, sorted(stations), frame), sides)
+
+    def offset(self, s: Values) -> Values:
+        """Return how far to the left of the line the centre of the lanes is at ``s`` ``[S]``, in metres."""
+        offset = Cubics.of(self.element.findall("lanes/laneOffset"), "s")
+        return np.where(s < offset.start[0] - 1e-9, 0.0, offset(s))
+
+    def sections(self, lane: int) -> list[Section]:
+        """Return the sections of the side on which lanes of this number are."""
+        return self.sides[1 if lane > 0 else -1]
+
+    @property
+    def most_lanes(self) -> int:
+        """The largest number of lanes of both sides."""
+        total = 0
+        for sections in self.sides.values():
+            total += max((len(section.lanes) for section in sections), default=0)
+        return total
 
     def place(self, end: bool, lane: int) -> Place:
         """Return where a lane of this number would be at an end of the road."""
-        section = len(self.sections) - 1 if end == END else 0
+        section = len(self.sections(lane)) - 1 if end == END else 0
         return self.name, section, lane
 
     def has_lane(self, end: bool, lane: int) -> bool:
         """Return whether the road has a lane of this number at one of its ends."""
-        section = self.sections[-1 if end == END else 0]
-        return lane in section.lanes
+        sections = self.sections(lane)
+        return bool(sections) and lane in sections[-1 if end == END else 0].lanes
+
+    def beside(self, place: Place, forward: bool) -> tuple[Place | None, Place | None]:
+        """Return the lanes to the left and to the right of one, seen in its direction of traffic."""
+        name, index, lane = place
+        section = self.sections(lane)[index]
+        lanes = section.outward
+        row = lanes.index(lane)
+        inner = (name, index, lanes[row - 1]) if row > 0 else self._across(lane, section)
+        outer = (name, index, lanes[row + 1]) if row + 1 < len(lanes) else None
+        is_outward_left = (lane > 0) == forward
+        return (outer, inner) if is_outward_left else (inner, outer)
+
+    def _across(self, lane: int, section: Section) -> Place | None:
+        """Return the innermost lane on the other side of the centre of the road."""
+        middle = (section.start + section.end) / 2
+        for index, other in enumerate(self.sections(-lane)):
+            if other.start <= middle < other.end and other.outward:
+                return self.name, index, other.outward[0]
+        return None
 
     def directions(self, lane: int, element: Element) -> tuple[bool, ...]:
         """Return whether traffic runs along the reference line (True), against it (False), or both ways."""
@@ -134,58 +185,63 @@ def lanes_of(road: Road, problems: MapProblems) -> Iterator[tuple[Hashable, Lane
 
     Raises: DataError naming the element at fault. Broken lanes and marks are left out.
     """
-    offset = Cubics.of(road.element.findall("lanes/laneOffset"), "s")
-    for index, section in enumerate(road.sections):
-        line = road.line.between(section.start, section.end)
-        if len(line.s) < 2:
-            _record_no_length(road, index, problems)
+    for sections in road.sides.values():
+        for index, section in enumerate(sections):
+            yield from _lanes_of_section(road, index, section, problems)
+
+
+def _lanes_of_section(
+    road: Road, index: int, section: Section, problems: MapProblems
+) -> Iterator[tuple[Hashable, Lane]]:
+    """Yield the lanes of one section as :func:`lanes_of` does."""
+    line = road.line.between(section.start, section.end)
+    if len(line.s) < 2:
+        _record_no_length(road, index, section, problems)
+        return
+    # At its end, the offset may jump to that of the next section.
+    center = road.offset(np.minimum(line.s, section.end - 1e-6))
+    borders = section.borders(line.s, center)
+    order = sorted(borders, reverse=True)  # from left to right
+    for upper, lower in pairwise(order):
+        number = upper if upper > 0 else lower
+        element = section.lanes[number]
+        kind = LANE_TYPE.get(element.get("type", ""))
+        width = borders[upper] - borders[lower]
+        if kind is None or np.abs(width).max() < NARROW_M:
             continue
-        # At its end, the offset may jump to that of the next section.
-        borders = section.borders(line.s, offset(np.minimum(line.s, section.end - 1e-6)))
-        order = sorted(borders, reverse=True)  # from left to right
-        for upper, lower in pairwise(order):
-            number = upper if upper > 0 else lower
-            element = section.lanes[number]
-            kind = LANE_TYPE.get(element.get("type", ""))
-            width = borders[upper] - borders[lower]
-            if kind is None or np.abs(width).max() < NARROW_M:
-                continue
-            with problems.leaving_out("lane", f"{number} of section {index} of road {road.name}"):
-                require(width.max() >= NARROW_M, "lane.border", "is on the inner side of the lane")
-                left_line = line.aside(borders[upper])
-                right_line = line.aside(borders[lower])
-                lane = Lane(
-                    left_line,
-                    right_line,
-                    center=(left_line + right_line) / 2,
-                    lane_type=kind,
-                    left_mark=_mark(road, section, upper, number, problems),
-                    right_mark=_mark(road, section, lower, number, problems),
-                )
-                lane.is_intersection = road.element.get("junction", "-1") != "-1"
-                for forward in road.directions(number, element):
-                    turned = lane if forward else lane.backward()
-                    left, right = _beside(order, number, forward)
-                    turned.left_neighbor = ((road.name, index, left), forward)
-                    turned.right_neighbor = ((road.name, index, right), forward)
-                    yield ((road.name, index, number), forward), turned
+        with problems.leaving_out("lane", f"{number} of section {index} of road {road.name}"):
+            require(width.max() >= NARROW_M, "lane.border", "is on the inner side of the lane")
+            left_line = line.aside(borders[upper])
+            right_line = line.aside(borders[lower])
+            lane = Lane(
+                left_line,
+                right_line,
+                center=(left_line + right_line) / 2,
+                lane_type=kind,
+                left_mark=_mark(road, section, upper, number, problems),
+                right_mark=_mark(road, section, lower, number, problems),
+            )
+            lane.is_intersection = road.element.get("junction", "-1") != "-1"
+            place = (road.name, index, number)
+            for forward in road.directions(number, element):
+                turned = lane if forward else lane.backward()
+                left, right = road.beside(place, forward)
+                turned.left_neighbor = (left, forward)
+                turned.right_neighbor = (right, forward)
+                yield (place, forward), turned
 
 
-def _record_no_length(road: Road, index: int, problems: MapProblems) -> None:
+def _is_valid(section: Element, side: int) -> bool:
+    """Return whether a section is valid for a side: all are, unless they are for the other side only."""
+    return section.get("singleSide") != "true" or section.find(f"{SIDES[side]}/lane") is not None
+
+
+def _record_no_length(road: Road, index: int, section: Section, problems: MapProblems) -> None:
     """Record a section of no length, if road users drive on a lane of it."""
-    kinds = {lane.get("type", "") for lane in road.sections[index].lanes.values()}
-    if kinds & LANE_TYPE.keys():
-        problems.add("lane section", f"{index} of road {road.name}", "it has no length")
-
-
-def _beside(order: list[int], lane: int, forward: bool) -> tuple[int | None, int | None]:
-    """Return the lanes to the left and right of one, of the lanes ``order`` from left to right."""
-    lanes = [number for number in order if number != 0]
-    numbers = [None, *lanes, None]
-    index = numbers.index(lane)
-    left = numbers[index - 1]
-    right = numbers[index + 1]
-    return (left, right) if forward else (right, left)
+    kinds = {lane.get("type", "") for lane in section.lanes.values()}
+    name = f"{index} of road {road.name}"
+    if kinds & LANE_TYPE.keys() and not problems.has("lane section", name):
+        problems.add("lane section", name, "it has no length")
 
 
 def _mark(road: Road, section: Section, border: int, lane: int, problems: MapProblems) -> str:

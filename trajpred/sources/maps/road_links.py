@@ -30,14 +30,15 @@ def link_lanes(root: Element, roads: dict[str, Road], parts: MapParts) -> None:
     Which end of the other road a lane leads to follows from where both lie, if the file contradicts that.
     """
     for road in roads.values():
-        for index, section in enumerate(road.sections):
-            for number, element in section.lanes.items():
-                place = (road.name, index, number)
-                if _is_driven(parts.lanes, place):
-                    _link_lane(road, place, element, roads, parts)
+        for sections in road.sides.values():
+            for index, section in enumerate(sections):
+                for number, element in section.lanes.items():
+                    place = (road.name, index, number)
+                    if _is_driven(parts.lanes, place):
+                        _link_lane(road, place, element, roads, parts)
     for junction in root.iterfind("junction"):
         for connection in junction.iterfind("connection"):
-            _link_connection(junction.get("id", ""), connection, roads, parts)
+            _link_connection(junction, connection, roads, parts)
 
 
 def _link_lane(road: Road, place: Place, element: Element, roads: dict[str, Road], parts: MapParts) -> None:
@@ -61,8 +62,9 @@ def _ends_beyond(
     """
     step = 1 if at.end == END else -1
     section = at.place[1] + step
-    if 0 <= section < len(road.sections):
-        has_lane = other in road.sections[section].lanes
+    sections = road.sections(at.place[2])
+    if 0 <= section < len(sections):
+        has_lane = other in sections[section].lanes
         require(has_lane, "lane.link", f"section {section} of road {road.name} has no lane {other}")
         return [LaneEnd((road.name, section, other), not at.end)]
     tag = "successor" if at.end == END else "predecessor"
@@ -71,6 +73,8 @@ def _ends_beyond(
         raise DataError(f"road {road.name} has no {tag}", field=f"road.{tag}")
     if link.get("elementType") == "junction":
         return []  # its connections link the lanes
+    within = link.get("elementS") is not None
+    require(not within, "road.link", f"meets road {link.get('elementId', '')} between its ends")
     beyond = _road(link.get("elementId", ""), roads, parts)
     if beyond is None:
         return []
@@ -97,14 +101,16 @@ def _ends_of(road: Road, lane: int, contact: bool) -> list[LaneEnd]:
     return [at_contact, at_other_end]
 
 
-def _link_connection(junction: str, connection: Element, roads: dict[str, Road], parts: MapParts) -> None:
+def _link_connection(junction: Element, connection: Element, roads: dict[str, Road], parts: MapParts) -> None:
     """Link the lanes of one connection of a junction, ordinary or direct."""
     incoming_name = connection.get("incomingRoad")
     onward_name = connection.get("connectingRoad", connection.get("linkedRoad"))
     if incoming_name is None or onward_name is None:
         return  # of a virtual junction
-    name = f"connection {connection.get('id', '')} of junction {junction}"
+    name = f"connection {connection.get('id', '')} of junction {junction.get('id', '')}"
     with parts.problems.leaving_out("link", name):
+        within = junction.get("type") == "virtual" and incoming_name == junction.get("mainRoad")
+        require(not within, "connection", f"leaves road {incoming_name} between its ends")
         incoming = _road(incoming_name, roads, parts)
         onward = _road(onward_name, roads, parts)
         if incoming is None or onward is None:
