@@ -41,6 +41,8 @@ def test_velocity_is_the_slope_of_a_line_fit(window: int, steps: int) -> None:
         if len(used) > 1:
             moved = position[a, used] - position[a, used[0]]
             expected[a, t] = np.polyfit(STEP * (np.array(used) - t), moved, 1)[0]
+        elif earlier := [s for s in range(t) if valid[a, s]]:
+            expected[a, t] = (position[a, t] - position[a, earlier[-1]]) / (STEP * (t - earlier[-1]))
     np.testing.assert_allclose(causal_velocity(position, valid, STEP, window * STEP), expected, atol=1e-7)
 
 
@@ -61,11 +63,14 @@ def test_constant_velocity_is_exact_far_away_and_over_long_recordings() -> None:
         assert np.abs(velocity[0, 1:] - [12.0, -5.0]).max() < 1e-6
 
 
-def test_single_states_late_in_a_long_recording_have_no_velocity() -> None:
+def test_states_alone_in_their_windows_have_the_mean_velocity_since_the_last() -> None:
     valid = np.zeros((1, 20_000), bool)
     valid[0, ::7] = True
     position = np.random.default_rng(0).normal(0, 100, (1, 20_000, 2))
-    assert not causal_velocity(position, valid, STEP, window_s=7 * STEP).any()
+    velocity = causal_velocity(position, valid, STEP, window_s=7 * STEP)
+    np.testing.assert_allclose(velocity[0, 7::7], np.diff(position[0, ::7], axis=0) / (7 * STEP))
+    velocity[0, 7::7] = 0
+    assert not velocity.any()
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 1)])
@@ -99,7 +104,16 @@ def test_heading_is_the_direction_of_travel_or_the_last_one() -> None:
     fast = STANDING_SPEED * 1.01
     velocity = np.array([[[fast, 0], [slow, 0], [0, fast], [-slow, 0], [0, 0], [-fast, 0], [9, 9]]])
     heading = causal_heading(velocity, position[:, :7], np.array([[True] * 6 + [False]]))
-    np.testing.assert_allclose(heading, [[0, 0, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
+    np.testing.assert_allclose(heading, [[0, np.pi / 4, np.pi / 2, np.pi / 2, np.pi / 2, np.pi, np.pi]])
+
+
+def test_a_track_that_creeps_heads_away_from_its_first_position() -> None:
+    """At 0.4 m/s to the north, as in a queue: never above the speed at which the direction is trusted."""
+    position = np.zeros((1, 60, 2))
+    position[0, :, 1] = 0.04 * np.arange(60)
+    valid = np.ones((1, 60), bool)
+    heading = causal_heading(causal_velocity(position, valid, STEP), position, valid)
+    np.testing.assert_allclose(heading[0], np.where(position[0, :, 1] > 1, np.pi / 2, 0))
 
 
 def test_a_standing_track_has_no_heading_however_noisy_its_velocity_is() -> None:

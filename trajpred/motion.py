@@ -48,7 +48,8 @@ def causal_velocity(
     """Estimate velocity at each step as the slope of a line fitted to the last ``window_s`` seconds.
 
     Least squares over the valid ones of at least two steps. Differences of single positions are much
-    noisier: extrapolated for 3 s on Argoverse 1, their error is 8 m, that of the 10-step fit 5 m.
+    noisier: extrapolated for 3 s on Argoverse 1, their error is 8 m, that of the 10-step fit 5 m. They serve
+    where the window has one valid step alone, after a gap or at a low rate.
 
     Args:
         position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
@@ -56,7 +57,7 @@ def causal_velocity(
         window_s: duration of the fit, the current step included.
 
     Returns:
-        ``[A, T, 2]`` m/s; zero at invalid steps and where fewer than two steps of the window are valid.
+        ``[A, T, 2]`` m/s; zero at invalid steps and at the first valid one.
     """
     A, T = valid.shape
     velocity = np.zeros((A, T, 2))
@@ -70,6 +71,22 @@ def causal_velocity(
         steps = slice(before, start + block)
         slope = _window_slopes(position[:, steps], valid[:, steps], step_s, window)
         velocity[:, start : start + block] = slope[:, start - before :]
+    seen = valid.cumsum(1)
+    seen_before = np.pad(seen, ((0, 0), (window, 0)))[:, :T]
+    is_alone = valid & (seen - seen_before == 1) & (seen > 1)
+    return np.where(is_alone[..., None], _differences(position, valid, step_s), velocity)
+
+
+def _differences(
+    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float
+) -> NDArray[np.float64]:
+    """Return the mean velocity ``[A, T, 2]`` (m/s) at each step since the last valid one before it."""
+    step = np.arange(valid.shape[1])
+    latest = np.maximum.accumulate(np.where(valid, step, 0), axis=1)
+    previous = np.pad(latest, ((0, 0), (1, 0)))[:, :-1]
+    displacement = position - np.take_along_axis(position, previous[..., None], axis=1)
+    duration_s = np.maximum(step - previous, 1) * step_s
+    velocity: NDArray[np.float64] = displacement / duration_s[..., None]
     return velocity
 
 
@@ -123,11 +140,17 @@ def causal_heading(
 ) -> NDArray[np.float64]:
     """Return the direction of travel ``[A, T]`` in radians, or the last one above :data:`STANDING_SPEED`.
 
-    ``velocity`` is ``[A, T, 2]`` in m/s. The heading is 0 before a track :func:`has_moved`: unknown, see
-    :func:`heading_known`.
+    A track that has only crept so far heads away from its first position. ``velocity`` is ``[A, T, 2]`` in
+    m/s. The heading is 0 before a track :func:`has_moved`: unknown, see :func:`heading_known`.
     """
-    moving = has_moved(position, valid) & (norm(velocity) > STANDING_SPEED)
-    return hold_last(direction(velocity), moving, UNKNOWN_HEADING)
+    moved = has_moved(position, valid)
+    moving = moved & (norm(velocity) > STANDING_SPEED)
+    heading = hold_last(direction(velocity), moving, UNKNOWN_HEADING)
+    crept = moved & ~np.logical_or.accumulate(moving, axis=1)
+    if not crept.any():
+        return heading
+    away = direction(position - first_position(position, valid)[:, None])
+    return np.where(crept, away, heading)
 
 
 def heading_known(

@@ -204,7 +204,8 @@ def faulty(scenario: Scenario) -> list[Update]:
         updates.append(Update(step * 0.2, good))
         updates.append(Update(step * 0.2 + 0.1, detected))
     now = updates[-1].timestamp_s
-    for time in (np.nan, now - 0.5, now - 50.0, now, now + 4.0, now + 5.5, now + 99.0):
+    set_back = (now - 3.0, now - 2.7, now - 2.4)
+    for time in (np.nan, now - 0.5, *set_back, now - 55.0, now, now + 4.0, now + 5.5, now + 99.0):
         updates.append(Update(time, good))
         updates.append(Update(updates[-1].timestamp_s + 0.1, good, ["b", "stranger"]))
     for detected in (Detections(["another"], [here]), good):

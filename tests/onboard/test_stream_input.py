@@ -120,6 +120,21 @@ def test_unix_time_as_float32_is_too_coarse(stream: StreamingForecaster) -> None
     assert found.track_id.tolist() == ["a"]
 
 
+def test_a_clock_that_was_set_back_is_followed_after_half_a_second(stream: StreamingForecaster) -> None:
+    """A single late message is omitted; a step of the clock must not stop the runtime for seconds."""
+    drive(stream)
+    assert "update omitted" in warnings(stream.update(0.3, Detections(["a"], [(3.0, 0.0)])))
+    assert not stream.update(0.6, Detections(["a"], [(6.0, 0.0)])).warnings
+    for step in range(5):
+        found = stream.update(-2.0 + step * STEP, Detections(["b"], [(step, 0.0)]))
+        assert "time went back by" in warnings(found)
+        assert found.track_id.tolist() == ["a"]
+    found = stream.update(-1.5, Detections(["b"], [(5.0, 0.0)]))
+    assert "histories were reset" in warnings(found)
+    assert found.track_id.tolist() == ["b"]
+    assert not stream.update(-1.4, Detections(["b"], [(6.0, 0.0)])).warnings
+
+
 def test_a_clock_that_stands_still_has_a_warning(stream: StreamingForecaster) -> None:
     drive(stream)
     first = stream.update(0.6, Detections(["a"], [(6.0, 0.0)]))

@@ -29,7 +29,8 @@ class Detections(NamedTuple):
         track_id: N ids.
         position: ``[N, 2]`` metres.
         heading: ``[N]`` radians. Where missing or not finite, it is derived from the positions so far, as in
-            training: the latest direction of travel in the history, 0 for tracks that never moved in it.
+            training: the latest direction of travel in the history, or, for tracks that never moved in it,
+            the direction of the nearest lane.
         velocity: ``[N, 2]`` m/s. Where missing, not finite or faster than :data:`MAX_SPEED`, it is derived
             from the positions so far too.
         object_type: N names of :data:`~trajpred.tracks.OBJECT_TYPES`, by default ``vehicle``.

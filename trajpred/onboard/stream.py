@@ -171,7 +171,7 @@ class StreamingEncoder(TrackStream[OnboardEncoder]):
         tokens, possible_reasons, stage_ms = self._run(
             runtime.encode, runtime.empty_tokens(), "encoder", warnings
         )
-        encoded = set(tokens.track_id.tolist())
+        encoded = set(tokens.track_id[tokens.agent_valid].tolist())
         return StreamedTokens(
             **vars(tokens),
             timestamp_s=self._latest_s,

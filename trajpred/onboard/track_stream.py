@@ -20,6 +20,8 @@ from trajpred.tracks import EGO_ID
 
 #: Distance (m) that a track may jump at any speed: detections are noisy.
 MAX_JUMP_M = 5.0
+#: Seconds of late updates, none of them in time, after which the tracker's clock is taken to have changed.
+NEW_CLOCK_S = 0.5
 
 Runtime = TypeVar("Runtime", bound=OnboardEncoder)
 Result = TypeVar("Result")
@@ -47,6 +49,8 @@ class TrackStream(Generic[Runtime]):
         self._grid = TimeGrid(bundle.step_s)
         self._warnings: list[str] = []
         self._latest_s = float("nan")
+        #: Time of the first of the last updates, if these were late.
+        self._late_since_s = float("nan")
         self.map = LaneMap()
         if lane_map is not None:
             self.set_map(lane_map)
@@ -99,10 +103,12 @@ class TrackStream(Generic[Runtime]):
         """Advance the histories to ``timestamp_s``; return False if the update has to be omitted."""
         memory_s = self.history.length * self.history.step_s
         passed = timestamp_s - self._latest_s
-        if -memory_s < passed < 0:
+        is_late = -memory_s < passed < 0
+        if is_late and not self._clock_changed(timestamp_s):
             warnings.append(f"time went back by {-passed:.3f} s: update omitted")
             return False
-        if abs(passed) < memory_s:
+        self._late_since_s = float("nan")
+        if 0 <= passed < memory_s:
             self.history.advance(self._grid.advance(timestamp_s))
         else:
             if not np.isnan(passed):
@@ -112,6 +118,13 @@ class TrackStream(Generic[Runtime]):
             self._grid.start(timestamp_s)
         self._latest_s = timestamp_s
         return True
+
+    def _clock_changed(self, timestamp_s: float) -> bool:
+        """Return whether updates have been late for :data:`NEW_CLOCK_S`, as after a step of the clock."""
+        is_first = not timestamp_s >= self._late_since_s
+        if is_first:
+            self._late_since_s = timestamp_s
+        return timestamp_s - self._late_since_s >= NEW_CLOCK_S
 
     def _run(
         self, call: Callable[[ScenarioBatch], Result], empty: Result, what: str, warnings: list[str]

@@ -96,12 +96,13 @@ std::vector<Port> ports_of(const json& values) {
 
 Bundle::Bundle(const std::string& path) : path_(path) {
   namespace fs = std::filesystem;
-  if (!fs::exists(path))
+  std::error_code error;  // of a path that may not be searched, which is then taken as missing
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status))
     throw DataError("no such bundle; make one with trajpred export --out " + path, "", path);
-  const bool is_folder = fs::is_directory(path);
-  if (!is_folder) throw DataError("is not a folder; a zip file has to be unpacked first", "", path);
+  if (!fs::is_directory(status)) throw DataError("is not a folder; a zip file has to be unpacked first", "", path);
   const std::string manifest = (fs::path(path) / MANIFEST).string();
-  const bool is_bundle = fs::exists(manifest);
+  const bool is_bundle = fs::exists(manifest, error);
   const std::string advice = std::string("it has no ") + MANIFEST + "; trajpred export makes one";
   if (!is_bundle) throw DataError("not a bundle: " + advice, "", path);
   try {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "trajpred_onboard/errors.hpp"
@@ -113,7 +114,8 @@ DriveUpdate parse_update(const std::string& line) {
 }
 
 DriveFile::DriveFile(const std::string& path) : path_(path), file_(path) {
-  const bool readable = std::filesystem::is_regular_file(path) && file_.good();
+  std::error_code error;
+  const bool readable = std::filesystem::is_regular_file(path, error) && file_.good();
   if (!readable) throw DataError("no such file, or not readable", "", path);
 }
 

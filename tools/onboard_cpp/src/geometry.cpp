@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 namespace trajpred::onboard {
 
@@ -72,12 +73,19 @@ std::vector<Point> causal_velocity(const std::vector<State>& states, double step
     total.push_back(total.back() + terms);
   }
   std::vector<Point> velocity(steps);
+  std::optional<std::size_t> previous;
   for (std::size_t i = 0; i < steps; ++i) {
     if (!states[i].valid) continue;
     const std::size_t before = i + 1 > window ? i + 1 - window : 0;
     const Sums sums = total[i + 1] - total[before];
     const double spread = sums.n * sums.tt - sums.t * sums.t;
-    if (spread > 1e-9) velocity[i] = (1 / spread) * (sums.n * sums.txy - sums.t * sums.xy);
+    if (sums.n > 1) {
+      velocity[i] = (1 / spread) * (sums.n * sums.txy - sums.t * sums.xy);
+    } else if (previous) {  // alone in its window
+      const double duration_s = static_cast<double>(i - *previous) * step_s;
+      velocity[i] = (1 / duration_s) * (states[i].position - states[*previous].position);
+    }
+    previous = i;
   }
   return velocity;
 }
@@ -92,11 +100,16 @@ std::vector<bool> has_moved(const std::vector<State>& states) {
 
 std::vector<double> causal_heading(const std::vector<Point>& velocity, const std::vector<State>& states) {
   const std::vector<bool> moved = has_moved(states);
+  const Point first = first_position(states);
   std::vector<double> heading(states.size(), UNKNOWN_HEADING);
-  double latest = UNKNOWN_HEADING;
+  std::optional<double> latest;
   for (std::size_t i = 0; i < states.size(); ++i) {
     if (moved[i] && norm(velocity[i]) > STANDING_SPEED) latest = direction(velocity[i]);
-    heading[i] = latest;
+    if (latest) {
+      heading[i] = *latest;
+    } else if (moved[i]) {  // it has only crept so far
+      heading[i] = direction(states[i].position - first);
+    }
   }
   return heading;
 }

@@ -30,6 +30,7 @@ Route route_of(const Polyline& centerline) {
 }  // namespace
 
 Routes Routes::of(std::shared_ptr<const LaneMap> map) {
+  if (!map) map = std::make_shared<const LaneMap>();
   Routes result{std::move(map), {}};
   std::unordered_map<std::int64_t, std::size_t> row;
   for (const LaneSegment& lane : result.map->lanes) {

@@ -38,6 +38,15 @@ Reasons extract(Reasons& reasons, const std::vector<std::string>& names) {
   return extracted;
 }
 
+// Returns the ids of the agents that are no padding.
+std::vector<std::string> encoded_ids(const Tokens& tokens) {
+  std::vector<std::string> names;
+  for (std::size_t row = 0; row < tokens.track_id.size(); ++row) {
+    if (tokens.agent_valid[row]) names.push_back(tokens.track_id[row]);
+  }
+  return names;
+}
+
 // Formats a time as Python does where it is not finite.
 std::string time_text(double time_s) {
   if (std::isnan(time_s)) return "nan";
@@ -102,11 +111,13 @@ bool TrackStream::is_detected_now(const std::vector<Detection>& states) const {
 bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
   const double memory_s = static_cast<double>(history_.length()) * history_.step_s();
   const double passed_s = timestamp_s - latest_s_;
-  if (-memory_s < passed_s && passed_s < 0) {
+  const bool is_late = -memory_s < passed_s && passed_s < 0;
+  if (is_late && !clock_changed(timestamp_s)) {
     warnings.push_back("time went back by " + formatted("%.3f", -passed_s) + " s: update omitted");
     return false;
   }
-  if (std::abs(passed_s) < memory_s) {
+  late_since_s_ = std::numeric_limits<double>::quiet_NaN();
+  if (0 <= passed_s && passed_s < memory_s) {
     history_.advance(grid_.advance(timestamp_s));
   } else {
     if (!std::isnan(passed_s)) {
@@ -118,6 +129,12 @@ bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
   }
   latest_s_ = timestamp_s;
   return true;
+}
+
+bool TrackStream::clock_changed(double timestamp_s) {
+  const bool is_first = !(timestamp_s >= late_since_s_);
+  if (is_first) late_since_s_ = timestamp_s;
+  return timestamp_s - late_since_s_ >= NEW_CLOCK_S;
 }
 
 std::optional<Scene> TrackStream::scene() const {
@@ -238,7 +255,7 @@ StreamedTokens StreamingEncoder::update(double timestamp_s, const Detections& de
     result.stage_ms = runtime_->stage_ms();
   }
   update_reasons(missing, rejected);
-  extract(missing, result.track_id);
+  extract(missing, encoded_ids(result));
   result.timestamp_s = latest_s();
   result.not_encoded = std::move(missing);
   result.warnings = std::move(warnings);

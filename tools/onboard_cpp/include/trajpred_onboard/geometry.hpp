@@ -92,14 +92,15 @@ struct State {
 };
 
 // Estimates the velocity at each step as the slope of a line fitted to the last `window_s` seconds.
-// Zero at invalid steps and where fewer than two steps of the window are valid.
+// A step that is valid alone in its window has the mean velocity since the last valid one. Zero at invalid
+// steps and at the first valid one.
 std::vector<Point> causal_velocity(const std::vector<State>& states, double step_s, double window_s = 1.0);
 
 // Returns whether each state is farther than MOVED_M from the first valid one.
 std::vector<bool> has_moved(const std::vector<State>& states);
 
-// Returns the direction of travel at each step, or the last one above STANDING_SPEED; UNKNOWN_HEADING before
-// the track has moved.
+// Returns the direction of travel at each step, or the last one above STANDING_SPEED; until then that from
+// its first position, and UNKNOWN_HEADING before the track has moved.
 std::vector<double> causal_heading(const std::vector<Point>& velocity, const std::vector<State>& states);
 
 // Returns whether the heading of each state is known: not what causal_heading sets before a track has moved.

@@ -20,6 +20,9 @@ namespace trajpred::onboard {
 // Distance (m) that a track may jump at any speed: detections are noisy.
 inline constexpr double MAX_JUMP_M = 5.0;
 
+// Seconds of late updates, none of them in time, after which the tracker's clock is taken to have changed.
+inline constexpr double NEW_CLOCK_S = 0.5;
+
 // A forecast with its diagnostics.
 struct OnboardForecast : Forecast {
   // Of the latest accepted update.
@@ -82,12 +85,17 @@ class TrackStream {
   // Advances the histories to a finite time; returns false if the update has to be omitted.
   bool advance(double timestamp_s, Warnings& warnings);
 
+  // Returns whether updates have been late for NEW_CLOCK_S, as after a step of the clock.
+  bool clock_changed(double timestamp_s);
+
   Encoder& runtime_;
   std::string ego_id_;
   HistoryTable history_;
   TimeGrid grid_;
   Warnings pending_warnings_;
   double latest_s_ = std::numeric_limits<double>::quiet_NaN();
+  // Time of the first of the last updates, if these were late.
+  double late_since_s_ = std::numeric_limits<double>::quiet_NaN();
   std::shared_ptr<const LaneMap> map_ = std::make_shared<const LaneMap>();
 };
 
