@@ -116,10 +116,12 @@ class GraphAttention(nn.Module):
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, relation)
-        out = self.out(pooled.reshape(receiver.shape[0], self.out.in_features))
-        if relation.reached is None:
-            return out
-        return out * relation.reached
+        rows = pooled.reshape(receiver.shape[0], self.out.in_features)
+        if relation.reached is not None:
+            # Before the layer: the poses of a distant receiver without edges would set the scale of int8.
+            rows = rows * relation.reached
+        out: Tensor = self.out(rows)
+        return out
 
     def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
