@@ -222,6 +222,17 @@ def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
     assert re.findall(r"history of (\d) s \|", by_history) == ["1", "3"]
 
 
+def test_less_input_is_compared_for_any_number_of_modes(
+    store_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--perturb", "noise", "--k", "1", "--group", "scored"]
+    assert run("evaluate", "--store", store_path, "--checkpoint", "constant_velocity", *options) == 0
+    printed = capsys.readouterr().out
+    table = printed.split("**scored agents, perturbed scenarios**")[1]
+    assert "minFDE1" in table
+    assert "constant_velocity, noise" in table
+
+
 def test_no_processes_are_rejected_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("evaluate", "--workers", "0", "--store", "absent") == 2
     assert capsys.readouterr().err.startswith("error: --workers: must not be 0")

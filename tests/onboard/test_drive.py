@@ -82,7 +82,9 @@ def test_problems_of_a_drive_are_counted(
     assert [len(message.objects) for message in found.values()] == counts
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "mcap"])
 def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
+    suffix: str,
     sample_folders: list[Path],
     bundle: Path,
     tmp_path: Path,
@@ -91,7 +93,7 @@ def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
 ) -> None:
     drive = write_drive(read_scenario(sample_folders[0]), tmp_path / "drive.mcap", steps=2)
     monkeypatch.setattr(RecordedDrive, "__iter__", lambda drive: iter(()))
-    out = tmp_path / "predicted.jsonl"
+    out = tmp_path / f"predicted.{suffix}"
     out.write_text("earlier")
     assert run("replay", *given(sample_folders[0], drive, bundle), "--out", out) == 2
     assert f"drive.mcap: has no readable message in {TOPIC}" in capsys.readouterr().err

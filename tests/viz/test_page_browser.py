@@ -95,7 +95,10 @@ def test_the_list_filters_sorts_and_opens(browser: Browser, page: Path, scenes: 
     enter(browser, "fact-city", "", "change")
     enter(browser, "low", (values[0] + values[1]) / 2)
     assert listed(browser) == everything[:1]
-    enter(browser, "low", "")
+    enter(browser, "sort", "original order", "change")
+    assert browser.ask("state.listed") == [0, 1, 2], "without the range of another quantity"
+    enter(browser, "sort", "minFDE6", "change")
+    assert listed(browser) == everything
     enter(browser, "search", everything[1][:8].upper())
     assert listed(browser) == everything[1:2]
     browser.do("document.querySelector('#list button').click()")

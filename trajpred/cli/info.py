@@ -190,7 +190,8 @@ def _results(path: Path) -> Rows:
         focal = result.metrics["focal"]
         means = [f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal]
         description = f"{result.data}, focal agents: {', '.join(means)}"
-        rows[result.predictor] = f"{description}\n{format_origin([result])}"
+        name = ", ".join(filter(None, (result.predictor, result.part)))
+        rows[name] = f"{description}\n{format_origin([result])}"
     return rows
 
 

@@ -97,6 +97,8 @@ def predict(
         predictor, rows, out, agents, batch_size=batch_size, limit=limit, workers=workers
     )
     print(f"{out}: {tracks} tracks of {scenarios} scenarios")
+    if not rows[0].has_future:
+        return 0
     words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
     if half is not None:
         words += ["--half", half]
@@ -224,6 +226,8 @@ def export(
     from trajpred.store.sample import store_words
 
     words = ["--checkpoint", str(out), *store_words(rows.path)]
+    if split != "val":
+        words += ["--split", split]
     print(f"Run it:  trajpred replay --bundle {shlex.quote(str(out))}")
     print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0

@@ -49,14 +49,20 @@ def load(checkpoint: str | None, without: list[str], joint: bool, attention: boo
         return None
     from trajpred.predictors import load_predictor
     from trajpred.predictors.checkpoint import attention_of
-    from trajpred.predictors.predictions_file import predictions_files
 
     predictor = load_predictor(checkpoint, joint)
-    fixed = "needs a model or a baseline: a predictions file cannot predict again"
-    require(not (without and predictions_files(predictor)), "without", fixed)
+    require_again(predictor, without)
     if attention:
         attention_of(predictor, [])  # raises for predictors without
     return predictor
+
+
+def require_again(predictor: Predictor, without: list[str]) -> None:
+    """Raise DataError if a predictor that cannot predict again is to predict ``without`` road users."""
+    from trajpred.predictors.predictions_file import predictions_files
+
+    fixed = "needs a model or a baseline: a predictions file cannot predict again"
+    require(not (without and predictions_files(predictor)), "without", fixed)
 
 
 def draw(
@@ -144,6 +150,7 @@ def draw_page(
     predictors: list[Predictor] = []
     for model in models:
         predictor = load_predictor(model)
+        require_again(predictor, without)
         if stream is not None:
             every_s, updates = stream
             predictor = StreamedPredictor(predictor, every_s, updates)

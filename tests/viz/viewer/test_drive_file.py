@@ -14,6 +14,7 @@ from rosbags.rosbag2 import Reader
 from tests.conftest import run
 from tests.sources.drives import identity, read_back, write_drive
 from trajpred.forecast import Forecast
+from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecast
 from trajpred.predictors.baselines import lane_following
 from trajpred.scenario import Scenario
@@ -116,6 +117,18 @@ def test_the_view_follows_the_ego(scenario: Scenario, recording: Path) -> None:
     centre = positions(transform.translation for transform in transforms)
     ego = scenario.tracks.index(EGO_ID)
     np.testing.assert_array_equal(centre, scenario.tracks.position[ego])
+
+
+def test_the_view_of_an_empty_scene_is_the_middle_of_the_map(tmp_path: Path) -> None:
+    """A recording that begins before the first object, on a map far from the origin of its frame."""
+    lanes = LaneMap.from_centerlines([[[6e4, 6e4], [6e4 + 100, 6e4]]])
+    track = np.full((1, 12, 2), 6e4)
+    scene = Scenario.from_arrays(track, valid=np.arange(12)[None] > 3, num_observed=10, map=lanes)
+    save_mcap(scene, None, tmp_path / "scene.mcap")
+    views = [message.transforms[0].transform for _, message in read_back(tmp_path / "scene.mcap", VIEW)]
+    centre = positions(view.translation for view in views)
+    np.testing.assert_allclose(centre[:4], np.tile([6e4 + 50, 6e4], (4, 1)), atol=MM)
+    np.testing.assert_allclose(centre[4:], 6e4, atol=MM)
 
 
 def test_the_command_writes_recordings(store_path: Path, tmp_path: Path) -> None:

@@ -16,11 +16,20 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterato
     if len(results) > 1:
         for group in groups:
             means = [result.metrics[group] for result in results]
-            yield from _relative_changes(results, f"{group} agents", means, columns("breakdown"))
+            yield from _relative_changes(results, f"{group} agents", means, _errors(means[0]))
         of_worlds = list(metric_names("world"))
         means = [result.worlds.get("scored", {}) for result in results]
         yield from _relative_changes(results, "worlds of scored agents", means, of_worlds)
     yield from _input_changes(results, groups)
+
+
+def _errors(means: Means) -> list[str]:
+    """List the errors of a breakdown, or all of them if these were evaluated for other K."""
+    names = [name for name in columns("breakdown") if name in means]
+    if names:
+        return names
+    errors = metric_names("displacement")
+    return [name for name in means if name.rstrip("0123456789") in errors]
 
 
 def _relative_changes(

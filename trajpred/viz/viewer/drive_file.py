@@ -6,9 +6,10 @@ ROS 2's own tools and Foxglove read it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trajpred.files import naming_disk_errors
 from trajpred.forecast import Forecast
@@ -37,7 +38,7 @@ class DriveFile:
     """Write the updates of a drive, each complete in itself; they stay readable if the process stops.
 
     Args:
-        path: of the file, which is replaced.
+        path: of the file, which is replaced with the first message.
         lane_map: drawn once.
         step_s: seconds between the steps of forecasts.
         min_probability: of the modes that are written, see :func:`predicted_objects`.
@@ -60,30 +61,31 @@ class DriveFile:
     ) -> None:
         self._types = ros_types()
         self.path = Path(path)
-        from mcap.writer import Writer
-
-        with naming_disk_errors(self.path):
-            self._stream = self.path.open("wb")
-        self._writer = Writer(self._stream)
-        self._writer.start(profile="ros2", library="trajpred")
+        self._stream: BinaryIO | None = None
+        self._writer: Any = None
         self._channels: dict[str, int] = {}
         self.map = lane_map
         self.step_s = step_s
         self.min_probability = min_probability
         self.frame = frame
         self._messages: SceneMessages | None = None
-        self._view = np.zeros(2)
+        #: Position of the viewpoint, None before the first road user.
+        self._view: NDArray[np.float64] | None = None
 
     def __enter__(self) -> DriveFile:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        if self._stream is None:
+            return
         with naming_disk_errors(self.path), self._stream:
             self._writer.finish()
 
     def write(self, topic: str, message: Any, time_ns: int) -> None:
         """Append a ROS 2 message, logged and published at ``time_ns``. Raises: OSError."""
         kind = message.__msgtype__
+        if self._stream is None:
+            self._open()
         if topic not in self._channels:
             definition, _ = self._types.generate_msgdef(kind, ros_version=2)
             schema = self._writer.register_schema(kind, "ros2msg", definition.encode())
@@ -91,6 +93,14 @@ class DriveFile:
         data = bytes(self._types.serialize_cdr(message, kind))
         with naming_disk_errors(self.path):
             self._writer.add_message(self._channels[topic], log_time=time_ns, publish_time=time_ns, data=data)
+
+    def _open(self) -> None:
+        from mcap.writer import Writer
+
+        with naming_disk_errors(self.path):
+            self._stream = self.path.open("wb")
+        self._writer = Writer(self._stream)
+        self._writer.start(profile="ros2", library="trajpred")
 
     def add(self, tracked: TrackedObjects, tracks: Tracks, forecast: OnboardForecast) -> None:
         """Write the forecast of tracked objects; ``tracks``: their histories until then. Raises: OSError."""
@@ -103,23 +113,29 @@ class DriveFile:
         """Write one moment, the last step of ``tracks``; ``look`` as for :meth:`SceneMessages.update`."""
         visible = tracks.valid[:, -1]
         pose = Pose(tracks.position[visible, -1], tracks.heading[visible, -1])
-        centre = self._view
-        if visible.any():
-            centre = pose.position.mean(axis=0)
-        if self._messages is None:
-            self._messages = SceneMessages(centre, self.frame)
-            self._view = centre
-            self.write(ROAD, self._messages.road(time_ns, self.map), time_ns)
         ego = pose[tracks.track_id[visible] == EGO_ID]
+        heading = 0.0
         if len(ego.heading):
             self._view = ego.position[0]
             heading = float(ego.heading[0])
-        else:
-            self._view = self._view + FOLLOW * (centre - self._view)
-            heading = 0.0
-        self.write(VIEW, self._messages.viewpoint(time_ns, self._view, heading), time_ns)
+        elif visible.any():
+            centre = pose.position.mean(axis=0)
+            before = centre if self._view is None else self._view
+            self._view = before + FOLLOW * (centre - before)
+        view = self._middle() if self._view is None else self._view
+        if self._messages is None:
+            self._messages = SceneMessages(view, self.frame)
+            self.write(ROAD, self._messages.road(time_ns, self.map), time_ns)
+        self.write(VIEW, self._messages.viewpoint(time_ns, view, heading), time_ns)
         look |= {"step_s": self.step_s, "min_probability": self.min_probability}
         self.write(SCENE, self._messages.update(time_ns, tracks, forecast, **look), time_ns)
+
+    def _middle(self) -> NDArray[np.float64]:
+        """Return the middle of the map, (0, 0) without lanes."""
+        if not len(self.map):
+            return np.zeros(2)
+        low, high = self.map.extent()
+        return (low + high) / 2
 
 
 def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -> None:

@@ -143,7 +143,15 @@ function initList(open) {
   filter.sort = (hasModels ? SORTINGS.find(({ name }) => name === "minFDE6") ?? SORTINGS[0] : SORTINGS.at(-1)).label;
   filter.descending = hasModels; // largest errors first
   get("sort").value = filter.sort;
-  get("sort").addEventListener("change", () => { filter.sort = get("sort").value; updateList(); });
+  get("sort").addEventListener("change", () => {
+    filter.sort = get("sort").value;
+    filter.descending = hasModels && currentSorting().name !== "order";
+    for (const bound of ["low", "high"]) { // they were of another quantity
+      filter[bound] = null;
+      get(bound).value = "";
+    }
+    updateList();
+  });
   get("order").addEventListener("click", () => { filter.descending = !filter.descending; updateList(); });
   get("search").addEventListener("input", () => { filter.text = get("search").value.trim().toLowerCase(); updateList(); });
   for (const bound of ["low", "high"]) {

@@ -143,10 +143,12 @@ function describe(pane, scene, { track, mode, lane }) {
   const sender = drawnSenders(pane, scene).find((one) => one.track === track);
   if (sender) lines.push(`${exact(sender.share)} ${describeHeads(scene, state.selected)}`);
   if (isRemoved(scene, track)) return [...lines, "removed from this forecast"];
-  const values = scene.metrics(pane.m, track);
+  const values = pane.forecast === pane.m ? scene.metrics(pane.m, track) : null; // of no other forecast
+  const isPredicted = scene.isPredicted(pane.forecast, track);
   if (values) lines.push(index.metrics.slice(0, 3).map((name, i) => `${name} ${metricText(name, values[i])}`).join(" · "));
-  else if (pane.m >= 0) lines.push(scene.isPredicted(pane.m, track) ? "no true future for metrics" : "not predicted");
-  if (scene.isPredicted(pane.m, track) && track !== state.selected) lines.push("click to show its modes");
+  else if (pane.m >= 0 && !isPredicted) lines.push("not predicted");
+  else if (pane.m >= 0 && pane.forecast === pane.m) lines.push("no true future for metrics");
+  if (isPredicted && track !== state.selected) lines.push("click to show its modes");
   return lines;
 }
 
