@@ -74,14 +74,18 @@ def within_reach(
     lanes: Routes, position: NDArray[np.float64], reach: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return the rows of the lanes that paths can touch, since the map may be a whole city's."""
-    if not len(lanes.lane_id):
+    if not len(lanes.lane_id) or not len(position):
         return np.zeros(0, np.int64)
     xy = lanes.centerline.values[:, :2]
     first = lanes.centerline.offsets[:-1]
     low = np.minimum.reduceat(xy, first)
     high = np.maximum.reduceat(xy, first)
-    gap = np.maximum(low - position[:, None], position[:, None] - high).clip(0)
-    return np.flatnonzero((norm(gap) <= reach[:, None] + MATCH_RADIUS_M).any(axis=0))
+    margin = reach[:, None] + MATCH_RADIUS_M
+    # One box around all agents first: of a whole city it leaves few lanes to be compared with each agent.
+    is_around = (high >= (position - margin).min(axis=0)) & (low <= (position + margin).max(axis=0))
+    row = np.flatnonzero(is_around.all(axis=1))
+    gap = np.maximum(low[row] - position[:, None], position[:, None] - high[row]).clip(0)
+    return row[(norm(gap) <= margin).any(axis=0)]
 
 
 def match_lanes(
