@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from tools.synthesize import make_scenario, scenario_table, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.labels import LabelledStore
+from trajpred.evaluation.observed import ObservedStore
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict
 from trajpred.store import ScenarioStore, prepare
@@ -58,6 +60,19 @@ def test_the_command_scores_a_predictions_file_of_a_test_split(
     assert "no scenario with a future" in capsys.readouterr().err
     assert run(*command, "--labels", folder / "raw" / "val") == 0
     assert "labels of 4 of 4 scenarios" in capsys.readouterr().out
+
+
+def test_scenarios_without_labels_have_none_after_fewer_observed_steps_either(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Of 5 s that are observed, 3 s would leave them 2 s to be scored, the others 8 s."""
+    labels = sorted((folder / "raw" / "val").rglob("scenario_*.parquet"))[:2]
+    for file in labels:
+        shutil.copy(file, tmp_path)
+    store = LabelledStore(ScenarioStore(folder / "store", "test"), tmp_path)
+    observed = ObservedStore(store, 3.0)
+    has_future = [observed[row].has_future for row in range(len(observed))]
+    assert sum(has_future) == 2
 
 
 def other_positions(folder: Path) -> None:

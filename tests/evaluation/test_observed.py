@@ -115,6 +115,16 @@ def test_several_times_give_several_tables(
     assert "deciding half, after 2 s" in capsys.readouterr().err
 
 
+def test_a_predictions_file_of_the_whole_split_has_no_faults_in_a_half(
+    store_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "p.parquet"
+    options = ("--store", store_path, "--split", "train")
+    assert run("predict", *options, "--checkpoint", "constant_velocity", "--out", out) == 0
+    for half in ("deciding", "reporting"):
+        assert run("evaluate", *options, "--checkpoint", out, "--half", half, "--strict") == 0
+
+
 def test_predictions_files_are_fixed(
     store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

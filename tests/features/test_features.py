@@ -297,11 +297,18 @@ def assert_equal_fields(a: object, b: object) -> None:
         assert np.array_equal(values, getattr(b, name)), name
 
 
-def test_a_focal_track_that_the_models_history_does_not_reach_is_reported() -> None:
-    """Without a pose of its own, the scene would have its origin at (0, 0) of the city."""
+def test_the_track_seen_last_stands_in_for_a_focal_one_before_the_models_history() -> None:
+    """Without it, the scene would have its origin at (0, 0) of the city."""
     track = np.stack((np.linspace(500, 610, 110), np.zeros(110)), -1)[None]
-    late = Scenario.from_arrays(track, valid=np.arange(110)[None] < 20, num_observed=100)
+    tracks = np.concatenate((track, track + 7, track + 9))
+    step = np.arange(110)
+    valid = np.stack((step < 20, step < 90, step < 80))
+    late = Scenario.from_arrays(tracks, valid=valid, num_observed=100)
     whole = scene_features(ScenarioBatch.of([late]), FeatureConfig())
     assert whole.origin[0] == pytest.approx(track[0, 19])
-    with pytest.raises(DataError, match=r"'focal_id'.*not observed within the last 5 s"):
-        scene_features(ScenarioBatch.of([late]), FeatureConfig(history=50))
+    cut = scene_features(ScenarioBatch.of([late]), FeatureConfig(history=50, memory_s=3.0))
+    assert cut.origin[0] == pytest.approx(track[0, 89] + 7)
+    assert cut.agents.track_id.tolist() == ["1", "2"]
+    alone = Scenario.from_arrays(track, valid=valid[:1], num_observed=100)
+    with pytest.raises(DataError, match="has no track that was observed within the last 5 s"):
+        scene_features(ScenarioBatch.of([alone]), FeatureConfig(history=50))

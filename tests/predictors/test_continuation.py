@@ -34,6 +34,16 @@ def test_recorded_steps_stay_and_continued_ones_can_be_removed(recording: Scenar
     np.testing.assert_allclose(spacing, recording.step_s, rtol=1e-6)
 
 
+def test_others_are_continued_where_the_focal_track_was_lost_long_ago(recording: Scenario) -> None:
+    """The teacher reads 5 s; the focal track of this recording of 8 s was seen in its first two only."""
+    steps = 80
+    x = np.arange(steps)[None, :, None] * np.array([1.0, 0.0])
+    valid = np.stack((np.arange(steps) < 20, np.ones(steps, bool)))
+    lost = Scenario.from_arrays(np.concatenate((x, x + 9)), valid=valid, num_observed=50)
+    longer = Continuation(TEACHER, 1.0)(lost)
+    assert longer.tracks.valid[:, steps:].all(axis=1).tolist() == [False, True]
+
+
 def test_every_road_user_follows_one_future_of_the_teacher(recording: Scenario) -> None:
     [forecast] = load_predictor(TEACHER)([replace(recording, num_observed=50)])
     longer = Continuation(TEACHER, 6.0)(recording)

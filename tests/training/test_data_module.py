@@ -22,7 +22,7 @@ from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.batch_sampler import BatchKey
-from trajpred.training.data_module import SceneData, SceneDataset
+from trajpred.training.data_module import SceneData, SceneDataset, SceneLoader
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
 
@@ -57,6 +57,18 @@ def test_workers_load_the_same_batches(store_path: Path, start: str) -> None:
     scenario_ids = ScenarioStore(store_path, "train").scenario_ids
     assert sorted(first) == sorted(second) == sorted(scenario_ids)
     assert first != second
+
+
+def test_an_error_in_a_loading_process_is_the_same_sentence(store: ScenarioStore) -> None:
+    class Damaged(SceneDataset):
+        def load(self, key: Any) -> SceneBatch:
+            raise DataError("shard is damaged", file="train/0.arrow")
+
+    for workers in (0, 1):
+        loader = SceneLoader(Damaged(store, SceneConfig()), [[0], [1]], workers)  # type: ignore[arg-type]
+        with pytest.raises(DataError) as caught:
+            list(loader)
+        assert str(caught.value) == "train/0.arrow: shard is damaged"
 
 
 def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None:
@@ -201,7 +213,7 @@ import re, sys
 from pathlib import Path
 import torch
 from trajpred.benchmark.model import DEFAULT_MODEL
-from trajpred.training.data_module import SceneData, SceneDataset
+from trajpred.training.data_module import SceneData, SceneDataset, SceneLoader
 from trajpred.training.lit_forecaster import LitForecaster
 model = LitForecaster.build(DEFAULT_MODEL).train()
 optimizer, scenes = torch.optim.AdamW(model.parameters()), []

@@ -113,10 +113,10 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> dict[st
         store = Path(temporary) / "store"
         prepare("argoverse2", raw.parent, store, workers=1, progress=False)
         data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
-        load_ms, _ = median_ms(partial(data.__getitem__, rows), repeats)
+        load_ms, _ = median_ms(partial(data.load, rows), repeats)
         load_ms /= batch_size
         half = batch_size // 2
-        step_ms, _ = training_step(make_model(None), data[rows[:half]], min(repeats, 3))
+        step_ms, _ = training_step(make_model(None), data.load(rows[:half]), min(repeats, 3))
         step_ms /= half
     return {
         "store to batch, ms": load_ms,

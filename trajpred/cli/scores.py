@@ -211,7 +211,7 @@ def _report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) 
             f"\n{predictor.name}: {missing['all']} tracks were not predicted and count in no metric "
             f"(scored: {missing['scored']}, focal: {missing['focal']})."
         )
-    problems = problems_of(predictor, rows.scenario_ids)
+    problems = problems_of(predictor, rows.split_ids)
     for scenario, faults in list(problems.items())[:MAX_PROBLEMS]:
         print(f"{scenario}: {'; '.join(faults)}", file=sys.stderr)
     if len(problems) > MAX_PROBLEMS:

@@ -18,8 +18,8 @@ from trajpred.time_grid import recut
 class ObservedStore(ScenarioStore):
     """A split of a store whose scenarios are observed for another time; what came later is the future.
 
-    History from before the recording is unknown. Scenarios whose focal track is not seen within that time
-    have no future, and are therefore not evaluated.
+    History from before the recording is unknown. Scenarios whose focal track is not seen within that time, or
+    that lack the future that others have, have none, and are therefore not evaluated.
 
     Args:
         store: the split.
@@ -62,8 +62,11 @@ class ObservedStore(ScenarioStore):
 
     def __getitem__(self, index: int) -> Scenario:
         observed, future = self.lengths
-        scenario = recut(self._store[index], observed, future, self._later)
-        if scenario.last_seen[scenario.focal] >= 0:
+        recorded = self._store[index]
+        scenario = recut(recorded, observed, future, self._later)
+        _, labels = self._store.lengths
+        is_labelled = recorded.has_future or labels == 0  # not where a file of labels is missing
+        if is_labelled and scenario.last_seen[scenario.focal] >= 0:
             return scenario
         valid = scenario.tracks.valid.copy()
         valid[:, observed:] = False

@@ -129,7 +129,7 @@ def _nothing_to_score(store: ScenarioStore) -> str:
 def _nothing_forecast(predictor: Predictor, store: ScenarioStore) -> str:
     """Describe that no scored agent was forecast, with the problems of predictions files."""
     problem = f"{predictor.name} forecasts no scored agent of split {store.split!r}"
-    causes = reasons(predictor, store.scenario_ids)
+    causes = reasons(predictor, store.split_ids)
     return f"{problem}: {causes}" if causes else problem
 
 

@@ -57,15 +57,20 @@ class AgentFeatures:
 def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
     """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``.
 
-    Raises: DataError naming a scenario whose focal track has no observed state in the batch's window.
+    If it has no observed state in the batch's window, the track that was seen last stands in for it.
+    Raises: DataError naming a scenario without any observed track.
     """
-    last = batch.tracks.last_seen(batch.num_observed)[batch.focal]
-    unseen = batch.scenario_id[last < 0].tolist()
+    last = batch.tracks.last_seen(batch.num_observed)
+    row = batch.focal.copy()
+    for scene in np.flatnonzero(last[row] < 0):
+        of_scene = np.flatnonzero(batch.track_scene == scene)
+        row[scene] = of_scene[last[of_scene].argmax()]
+    unseen = batch.scenario_id[last[row] < 0].tolist()
     if unseen:
         history_s = batch.num_observed * float(batch.step_s[0])
-        problem = f"focal track was not observed within the last {history_s:.2g} s, which the model reads"
-        raise DataError(problem, file=unseen[0], field="focal_id")
-    return observed_poses(batch, batch.focal)[np.arange(len(batch)), last]
+        problem = f"has no track that was observed within the last {history_s:.2g} s, which the model reads"
+        raise DataError(problem, file=unseen[0])
+    return observed_poses(batch, row)[np.arange(len(batch)), last[row]]
 
 
 def last_poses(scenario: Scenario, rows: NDArray[np.int64]) -> Pose[np.ndarray]:

@@ -23,7 +23,8 @@ class SceneFeatures:
 
     Attributes:
         scenario_id: ``[S]`` strings.
-        origin: ``[S, 2]`` float64, city frame: the focal agent's last observed position.
+        origin: ``[S, 2]`` float64, city frame: the focal agent's last observed position, or that of the track
+            seen last where the focal one has no observed state in the model's history.
         heading: ``[S]`` the focal agent's last observed heading, radians, city frame.
         step_s: ``[S]`` seconds between steps.
         recorded: ``[S]`` int64, how many future steps were recorded; later ones may be continued labels.

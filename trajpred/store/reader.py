@@ -170,6 +170,12 @@ class ScenarioStore:
         return ids
 
     @property
+    def split_ids(self) -> list[str]:
+        """Return the ids of the whole split, of which these rows may be a part."""
+        ids: list[str] = self._index.column("scenario_id").to_pylist()
+        return ids
+
+    @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each row."""
         return self._entries.column("tracks").to_numpy(), self._entries.column("lanes").to_numpy()

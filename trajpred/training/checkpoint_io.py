@@ -130,9 +130,8 @@ class RunCheckpoint(ModelCheckpoint):
                     state_dict[name] = self._moved(value)
             state_dict["best_k_models"] = best
             state_dict["dirpath"] = self.dirpath
-        super().load_state_dict(state_dict)
-        if not Path(self.best_model_path).is_file():
-            self.best_model_path = ""
+            super().load_state_dict(state_dict)
+        # Else without a state: the next checkpoint must not have to be better than one that is lost.
 
     def _moved(self, path: str) -> str:
         if not path:

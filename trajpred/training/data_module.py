@@ -13,9 +13,9 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from trajpred.errors import require
+from trajpred.errors import DataError, require
 from trajpred.features.config import SceneConfig
 from trajpred.features.scene_features import scene_features
 from trajpred.features.scene_graph import SceneBatch, scene_graph
@@ -28,7 +28,7 @@ from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatc
 from trajpred.training.checkpoint_io import SIGNALS
 
 
-class SceneDataset(Dataset[SceneBatch]):
+class SceneDataset(Dataset[SceneBatch | DataError]):
     """Batches of scene graphs from one split of a store.
 
     Index it with rows, or with a :class:`~trajpred.training.batch_sampler.BatchKey` for a random variation.
@@ -56,7 +56,17 @@ class SceneDataset(Dataset[SceneBatch]):
     def __len__(self) -> int:
         return len(self.store)
 
-    def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
+    def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch | DataError:
+        """Return a batch; a loading process returns its DataError, which torch would raise as a traceback."""
+        try:
+            return self.load(key)
+        except DataError as error:
+            if get_worker_info() is None:
+                raise
+            return error
+
+    def load(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
+        """Load and vary the scenarios of a key. Raises: DataError."""
         rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
         batch = self.store.batch(rows)
         features = self.config.features
@@ -84,7 +94,7 @@ class SceneLoader(DataLoader[SceneBatch]):
         trained: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__(
-            dataset,
+            dataset,  # type: ignore[arg-type]  # its errors are raised by __iter__
             sampler=sampler,
             batch_size=None,
             num_workers=workers,
@@ -101,7 +111,10 @@ class SceneLoader(DataLoader[SceneBatch]):
         # first batch is requested.
         if isinstance(self.sampler, TrainBatches):
             self.sampler.start = self.trained()
-        yield from super().__iter__()
+        for batch in super().__iter__():
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
 
 
 class MixedScenarios:

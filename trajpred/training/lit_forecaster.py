@@ -13,7 +13,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
 from trajpred.features.config import SceneConfig
-from trajpred.geometry import last_step, norm
+from trajpred.geometry import norm
 from trajpred.metrics import ForecastMetrics, agent_groups
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG
@@ -127,8 +127,7 @@ class LitForecaster(pl.LightningModule):
         tokens = self.forecaster.encoder.encode(batch)
         modes = self.forecaster.decoder(tokens, batch)
         agent = batch["agent"]
-        # The model's horizon may be longer than the data's: up to the last step that any agent has.
-        steps = int(last_step(agent.target_mask.any(0)[None])) + 1
+        steps = max(1, int(batch.recorded.max()))  # the model's horizon may be longer than the data's
         prediction = modes.merged()
         target = agent.target[:, :steps]
         valid = agent.target_mask[:, :steps]
@@ -197,5 +196,6 @@ class LitForecaster(pl.LightningModule):
             return
         state = states[self.trainer.global_rank]
         torch.set_rng_state(state["cpu"])
-        if state["cuda"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["cuda"][0], self.device)
+        device = self.trainer.strategy.root_device  # the model is moved there after its state was restored
+        if state["cuda"] and device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"][0], device)

@@ -127,10 +127,13 @@ class TrainCLI(LightningCLI):
             require(train.lengths == val.lengths, "steps", differ)
         history, horizon = config.data.window or train.lengths
         self._set_window(history, horizon)
+        _require_scenarios(train, store)
         step_s = round(train[0].step_s, 3)
         config.model.step_s = step_s
         for path in config.data.stores or {}:
-            other_s = ScenarioStore(path, "train")[0].step_s
+            other = ScenarioStore(path, "train")
+            _require_scenarios(other, path)
+            other_s = other[0].step_s
             rates = f"{path} has steps of {other_s:g} s, {store} of {step_s:g} s"
             require(same_step(other_s, step_s), "data.stores", rates)
         if config.resume is not None:
@@ -213,6 +216,12 @@ def one_sentence() -> Iterator[None]:
         raise
     except Exception as error:  # Lightning's classes raise anything
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
+
+
+def _require_scenarios(train: ScenarioStore, path: str | Path) -> None:
+    """Raise DataError about the store at ``path`` if its training split is empty."""
+    if not len(train):
+        raise DataError("split 'train' holds no scenario", file=path)
 
 
 def _require_default_or_equal(name: str, value: int, default: int, of_data: int) -> None:

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "trajpred_onboard/errors.hpp"
 #include "trajpred_onboard/lane_futures.hpp"
 
 namespace trajpred::onboard {
@@ -108,6 +109,21 @@ void append_anchors(const Scene& scene, const std::vector<Agent>& agents, const 
 
 }  // namespace
 
+namespace {
+
+// Returns the focal track, or the one that was seen last if it has no observed state in the scene's window.
+const Track& seen_focal(const Scene& scene) {
+  const Track* focal = &scene.tracks[scene.focal];
+  if (focal->last_seen() >= 0) return *focal;
+  for (const Track& track : scene.tracks) {
+    if (track.last_seen() > focal->last_seen()) focal = &track;
+  }
+  require(focal->last_seen() >= 0, "tracks", "contain none that was observed within the history of the bundle");
+  return *focal;
+}
+
+}  // namespace
+
 std::vector<double> completed_headings(const Track& track, const Routes& lanes) {
   const auto last = static_cast<std::size_t>(track.last_seen());
   const std::vector<bool> known = heading_known(track.states);
@@ -120,7 +136,7 @@ std::vector<double> completed_headings(const Track& track, const Routes& lanes) 
 }
 
 Pose focal_pose(const Scene& scene, const Routes& lanes) {
-  const Track& track = scene.tracks[scene.focal];
+  const Track& track = seen_focal(scene);
   const auto last = static_cast<std::size_t>(track.last_seen());
   return {track.states[last].position, completed_headings(track, lanes)[last]};
 }

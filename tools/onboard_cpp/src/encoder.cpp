@@ -172,8 +172,6 @@ LocalScene Encoder::localise(const Scene& scene) {
     const bool fits = scene.num_observed() == bundle_.history();
     const Scene resized = fits ? Scene{} : scene.window(bundle_.history());
     const Scene& window = fits ? scene : resized;
-    const bool observed = window.tracks[window.focal].last_seen() >= 0;
-    require(observed, "focal", "was not observed within the history of the bundle");
     const Pose focal = focal_pose(window, lanes_.routes());
     local.origin = focal.position;
     heading = focal.heading;

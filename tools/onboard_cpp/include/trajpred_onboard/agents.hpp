@@ -41,7 +41,8 @@ struct AgentFeatures {
 // does at last; one whose heading remains unknown heads along the nearest lane, if there is any.
 std::vector<double> completed_headings(const Track& track, const Routes& lanes);
 
-// Returns the last observed pose of the focal track, in the frame of the map.
+// Returns the last observed pose of the focal track, in the frame of the map; of the track that was seen last
+// if the focal one has no observed state. Throws DataError if no track has.
 Pose focal_pose(const Scene& scene, const Routes& lanes);
 
 // Computes the agents of a scene; `origin`: metres, in the frame of the map.
