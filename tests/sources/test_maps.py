@@ -175,6 +175,10 @@ def test_sections_of_one_side_cut_that_side_alone(load: Load) -> None:
     ]
     assert [row.tolist() for row in lane_map.successors] == [[], [lane_map.lane_id[2]], [], []]
     assert lane_map.right_neighbor[2] == lane_map.lane_id[3]
+    left = f'</laneSection><laneSection s="20" singleSide="true"><left>{lane(1)}</left></laneSection>'
+    later = load(opendrive(road()).replace(b"</laneSection>", left.encode()))
+    ends = [line[[0, -1], 0].round(6).tolist() for line in later.centerline]
+    assert ends == [[40.0, 20.0], [0.0, 40.0]], "no lane on the left before 20 m"
     sides = opendrive(road(left=lane(1), right=""))
     sides = sides.replace(b'<laneSection s="0">', b'<laneSection s="0" singleSide="true">')
     also = f'</laneSection><laneSection s="0" singleSide="true"><right>{lane(-1)}</right></laneSection>'

@@ -117,7 +117,9 @@ class Road:
         stations = {0.0, length}
         for side in SIDES:
             valid = [section for section in elements if _is_valid(section, side)]
-            starts = [0.0, *(number(section, "s") for section in valid[1:]), length]
+            starts = [*(number(section, "s") for section in valid), length]
+            if valid and valid[0] is elements[0]:
+                starts[0] = 0.0
             stations.update(starts)
             sections = []
             for section, (start, end) in zip(valid, pairwise(starts), strict=False):
