@@ -74,6 +74,8 @@ def causal_velocity(
     seen = valid.cumsum(1)
     seen_before = np.pad(seen, ((0, 0), (window, 0)))[:, :T]
     is_alone = valid & (seen - seen_before == 1) & (seen > 1)
+    if not is_alone.any():
+        return velocity
     return np.where(is_alone[..., None], _differences(position, valid, step_s), velocity)
 
 

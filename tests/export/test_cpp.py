@@ -159,9 +159,11 @@ def test_futures_of_a_drive_are_those_of_python(
     strict = run(programs / "trajpred_replay", tmp_path / "bundle", drive, "--tolerance", "1e-9")
     assert strict.returncode == 1
     assert "TOO FAR" in strict.stdout
-    *earlier, last = [json.loads(line) for line in drive.read_text("utf-8").splitlines()]
+    lines = drive.read_text("utf-8").splitlines()
+    last = json.loads(lines[-1])
     last["forecast"]["probability"][0][0] += 0.01
-    drive.write_text("".join(json.dumps(update) + "\n" for update in (*earlier, last)), "utf-8")
+    lines[-1] = json.dumps(last)
+    drive.write_text("\n".join(lines), "utf-8")
     changed = run(programs / "trajpred_replay", tmp_path / "bundle", drive)
     assert changed.returncode == 1
     assert re.search(r"of probabilities +1.00e-02$", changed.stdout, re.MULTILINE)

@@ -48,9 +48,8 @@ def info(
             default the middle of the map.
         crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
     """
-    if not is_map(Path(what)):
-        require(origin is None, "origin", "is for map files")
-        require(crs is None, "crs", "is for map files")
+    for name, value in (("origin", origin), ("crs", crs)):
+        require(value is None or is_map(Path(what)), name, "is for map files")
     title, rows = describe(what, store, origin, crs)
     print(title)
     print_rows(rows)

@@ -18,8 +18,8 @@ from trajpred.time_grid import recut
 class ObservedStore(ScenarioStore):
     """A split of a store whose scenarios are observed for another time; what came later is the future.
 
-    History from before the recording is unknown. Scenarios whose focal track is not seen within that time, or
-    that lack the future that others have, have none, and are therefore not evaluated.
+    History from before the recording is unknown. A scenario is left without a future, and therefore not
+    evaluated, if its focal track is not seen within that time, or if the split is labelled and it is not.
 
     Args:
         store: the split.

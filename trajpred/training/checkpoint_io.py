@@ -131,7 +131,7 @@ class RunCheckpoint(ModelCheckpoint):
             state_dict["best_k_models"] = best
             state_dict["dirpath"] = self.dirpath
             super().load_state_dict(state_dict)
-        # Else without a state: the next checkpoint must not have to be better than one that is lost.
+        # Otherwise nothing is restored: the next checkpoint need not be better than one that is lost.
 
     def _moved(self, path: str) -> str:
         if not path:
