@@ -241,6 +241,8 @@ def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
     assert found["ECE"] < 0.05
     assert found["top ECE"] < 0.08
     assert [*found["coverage"].values()] == pytest.approx(LEVELS, abs=0.01)
+    for second in scores.horizons().values():
+        assert second["focal"]["held by 80% interval"] == pytest.approx(0.8, abs=0.05)
 
 
 def test_calibration_counts_the_modes_that_exist() -> None:

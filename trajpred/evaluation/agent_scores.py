@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
+from trajpred.geometry import norm, rotate
 from trajpred.metrics import (
     Metric,
     agent_metrics,
@@ -21,6 +22,8 @@ from trajpred.metrics import (
     names_in,
     world_metrics,
 )
+from trajpred.metrics.calibration import laplace_levels
+from trajpred.metrics.layout import HELD, INTERVAL
 
 
 def agent_scores(
@@ -58,7 +61,7 @@ def horizon_columns(plausibility: bool = False) -> tuple[str, ...]:
     """List the metrics by seconds ahead, those of ``--plausibility`` included where ``plausibility`` is."""
     names = columns("breakdown")
     if plausibility:
-        names += columns("seconds ahead")
+        names += (*columns("seconds ahead"), HELD)
     return tuple(dict.fromkeys(names))
 
 
@@ -83,9 +86,28 @@ def horizon_scores(agents: ScoredAgents, plausibility: bool = False) -> dict[str
         columns_then = {name: x.float().numpy() for name, x in errors[step].items()}
         for metric in more:
             columns_then[metric.name] = metric.compute(agents.until(step))
+        if plausibility:
+            columns_then[HELD] = held_by_interval(agents, step)
         values = [columns_then[name] for name in horizon_columns(plausibility)]
         scores[f"{second:g} s"] = HorizonScores(agents.valid[:, step - 1], np.stack(values, axis=1))
     return scores
+
+
+def held_by_interval(agents: ScoredAgents, step: int) -> NDArray[np.float64]:
+    """Compute the share ``[A]`` of the two true coordinates that the intervals of the nearest mode contain.
+
+    Both the mode and its intervals are those of the future step ``step`` (1 is the first). NaN where the
+    truth is unknown, or the forecasts have no scales.
+    """
+    if agents.scale is None:
+        return np.full(len(agents), np.nan)
+    offset = agents.target[:, None, step - 1] - agents.trajectory[:, :, step - 1]
+    nearest = norm(offset).argmin(1)
+    rows = np.arange(len(agents))
+    error = rotate(offset[rows, nearest], -agents.origin_heading)
+    level = laplace_levels(error, agents.scale[rows, nearest, step - 1])
+    share = (level <= INTERVAL).mean(-1)
+    return np.where(agents.valid[:, step - 1], share, np.nan)
 
 
 def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:

@@ -38,6 +38,10 @@ BRIER: Layout = {
 }
 #: Metrics of headings and plausibility that are reported by seconds ahead.
 AHEAD: Layout = {"seconds ahead": (6,)}
+#: The central interval of the predicted Laplace distributions whose coverage is reported beside them.
+INTERVAL = 0.8
+#: The column of that coverage, which is no metric: neither lower nor higher values are better.
+HELD = f"held by {INTERVAL:.0%} interval"
 
 
 def columns(table: Table) -> tuple[str, ...]:

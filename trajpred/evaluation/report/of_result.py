@@ -10,6 +10,7 @@ from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing, names_of
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metric_names
+from trajpred.metrics.layout import HELD
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
@@ -156,11 +157,13 @@ def _seconds_ahead(result: Evaluation, groups: Sequence[str]) -> Iterator[Table]
 
     Standing agents are in the group of all agents, which is always included.
     """
-    names = columns("seconds ahead")
-    title = "by seconds ahead: shares of the futures, headings, and drift of standing agents"
+    title = "by seconds ahead: shares of the futures, headings, drift of standing agents, and intervals"
     for group in dict.fromkeys((*groups, "all")):
         computed = names_of([means[group] for means in result.horizons.values()])
         if not {*metric_names("plausibility")}.isdisjoint(computed):
+            names = columns("seconds ahead")
+            if HELD in computed:
+                names += (HELD,)
             yield from _parts(title, result.horizons, [group], names)
 
 
