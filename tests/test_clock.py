@@ -77,6 +77,14 @@ def test_the_future_moves_no_observed_frame() -> None:
         assert np.flatnonzero(regular.frame[:50] < 0).tolist() == [10, 30]
 
 
+@pytest.mark.parametrize("observed", [1, 3, 5, 6, 20])
+def test_a_short_first_interval_makes_no_gaps_of_the_others(observed: int) -> None:
+    """However few frames have been observed, as in the first pictures of a film."""
+    intervals = np.full(39, 100_000_000)
+    intervals[0] = 60_000_000
+    assert with_lost_frames(np.append(0, intervals.cumsum()), observed) is None
+
+
 @pytest.mark.parametrize(
     ("stamps", "words"),
     [

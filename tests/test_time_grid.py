@@ -9,6 +9,7 @@ import pytest
 
 from trajpred.errors import DataError
 from trajpred.forecast import Forecast
+from trajpred.motion import heading_known
 from trajpred.scenario import Scenario
 from trajpred.time_grid import earlier, recut, resample, resample_forecast
 
@@ -58,6 +59,15 @@ def test_a_gap_stays_a_gap_and_its_neighbours_stay_known() -> None:
     assert found.tracks.valid[0].all()
     assert np.array_equal(found.tracks.valid[1], ~inside)
     assert not found.tracks.position[1, inside].any()
+
+
+def test_a_heading_is_interpolated_between_known_ones_only() -> None:
+    """A car waits, its heading unknown, and drives off to the north."""
+    y = np.array([0.0, 0.0, 0.0, 2.0, 6.0, 10.0])
+    position = np.stack((np.zeros(6), y), -1)[None]
+    found = resample(Scenario.from_arrays(position, num_observed=6, step_s=0.5), 0.1).tracks
+    assert set(found.heading[0].round(6)) == {0.0, round(np.pi / 2, 6)}
+    assert heading_known(found.heading, found.position, found.valid)[0, -1]
 
 
 def test_a_frame_that_was_lost_is_a_gap_for_everyone() -> None:

@@ -14,6 +14,8 @@ from trajpred.motion import mean_step_s
 GAP_STEPS = 1.5
 #: Share by which the steps of two recordings may differ and still be the same: clocks jitter.
 SAME_STEP = 0.01
+#: Fewest observed intervals that define a grid: of fewer, a short one could make gaps of all others.
+FEWEST_INTERVALS = 5
 #: Fewest seconds between the frames of a recording: a lower number is of another unit.
 SHORTEST_STEP_S = 0.005
 #: Most seconds between the frames of a recording: a higher number is of another unit.
@@ -71,14 +73,14 @@ def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
 
     Args:
         timestamps_ns: ``[T]`` nanoseconds, increasing.
-        num_observed: number of frames that are input; their intervals define the grid if there are two or
-            more, so that the future changes no input.
+        num_observed: number of frames that are input; their intervals define the grid if there are
+            :data:`FEWEST_INTERVALS` or more, so that the future changes no input.
     """
     intervals = np.diff(timestamps_ns)
     if not len(intervals) or intervals.max() <= GAP_STEPS * intervals.min():
         return np.arange(len(timestamps_ns))
     observed = intervals[: num_observed - 1]
-    usual = _usual(observed if len(observed) > 1 else intervals)
+    usual = _usual(observed if len(observed) >= FEWEST_INTERVALS else intervals)
     steps = np.maximum(np.ceil(intervals / usual - GAP_STEPS) + 1, 1)
     return np.concatenate(([0], np.cumsum(steps))).astype(np.int64)
 

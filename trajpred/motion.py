@@ -17,6 +17,8 @@ BACKWARDS_SPEED = 1.0
 MOVED_M = 1.0
 #: Heading of a state without any, before the first movement of a track whose headings follow from positions.
 UNKNOWN_HEADING = 0.0
+#: Heading (radians) of a state that is known to head along the x axis: exactly 0 would mean unknown.
+KNOWN_ZERO = 1e-12
 #: Seconds between the steps of Argoverse, which are assumed of a single step.
 STEP_S = 0.1
 #: Steps whose velocities are fitted from the same sums; more steps would lose precision.
@@ -153,6 +155,11 @@ def causal_heading(
         return heading
     away = direction(position - first_position(position, valid)[:, None])
     return np.where(crept, away, heading)
+
+
+def given_heading(heading: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return headings that were given (radians, NaN where unknown), :data:`KNOWN_ZERO` instead of 0."""
+    return np.where(heading == UNKNOWN_HEADING, KNOWN_ZERO, heading)
 
 
 def heading_known(

@@ -16,7 +16,7 @@ from trajpred.arrays import as_array, as_number, as_whole_number
 from trajpred.clock import require_step_s, require_times, with_lost_frames
 from trajpred.errors import quoted, require, require_finite
 from trajpred.lane_map import LaneMap
-from trajpred.motion import STEP_S, causal_heading, causal_velocity, mean_step_s
+from trajpred.motion import STEP_S, causal_heading, causal_velocity, given_heading, mean_step_s
 from trajpred.names import as_names, encode, require_names
 from trajpred.tracks import OBJECT_TYPES, TrackCategory, Tracks
 
@@ -195,8 +195,9 @@ class Scenario:
             velocity = causal_velocity(xy, mask, step_s)
         speed = as_array(velocity, np.float64, "velocity", (A, T, 2))
         if heading is None:
-            heading = causal_heading(speed, xy, mask)
-        angle = as_array(heading, np.float64, "heading", (A, T))
+            angle = causal_heading(speed, xy, mask)
+        else:
+            angle = given_heading(as_array(heading, np.float64, "heading", (A, T)))
         if category is None:
             category = np.full(A, TrackCategory.SCORED)
         rank = as_array(category, np.int8, "category", (A,))

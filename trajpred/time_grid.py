@@ -12,6 +12,7 @@ from trajpred.clock import GAP_STEPS
 from trajpred.errors import require
 from trajpred.forecast import Forecast
 from trajpred.geometry import unit_vector, wrap_angle
+from trajpred.motion import given_heading, heading_known
 from trajpred.scenario import Scenario
 from trajpred.tracks import Tracks
 
@@ -144,9 +145,7 @@ def _states(
 
     velocity = tracks.velocity[row, nearest]
     moved_position = tracks.position[row, nearest] + velocity * after[..., None]
-    turn = wrap_angle(tracks.heading[row, right] - tracks.heading[row, left])
-    turned = wrap_angle(tracks.heading[row, left] + share * turn)
-    heading = np.where(between, turned, tracks.heading[row, nearest])
+    heading = np.where(between, _turned(tracks, left, right, share), tracks.heading[row, nearest])
     return replace(
         tracks,
         valid=valid,
@@ -154,6 +153,20 @@ def _states(
         heading=np.where(valid, heading, 0.0),
         velocity=mix(tracks.velocity, velocity),
     )
+
+
+def _turned(
+    tracks: Tracks, left: NDArray[np.int64], right: NDArray[np.int64], share: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Interpolate headings ``[A, G]`` between the steps ``left`` and ``right``, or return the known one."""
+    row = np.arange(len(tracks))[:, None]
+    known = heading_known(tracks.heading, tracks.position, tracks.valid)
+    before = tracks.heading[row, left]
+    after = tracks.heading[row, right]
+    turned = given_heading(wrap_angle(before + share * wrap_angle(after - before)))
+    both_known = known[row, left] & known[row, right]
+    either = np.where(known[row, left], before, after)
+    return np.where(both_known, turned, either)
 
 
 def _neighbours(

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import equal
 from tests.features.scenes import FAR, features_of, moved, other_future, straight
 from trajpred.errors import DataError
+from trajpred.features.agents import last_poses
 from trajpred.features.channels import LANE_KINDS, TOPOLOGY
 from trajpred.features.config import FeatureConfig
 from trajpred.features.scene_features import LaneFeatures, SceneFeatures, scene_features
@@ -86,6 +87,16 @@ def test_an_agent_annotated_backwards_has_the_features_of_one_that_faces_forward
     found = features_of(backwards, config).agents
     for name in ("position", "velocity", "history", "anchors", "target"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=2e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_given_heading_of_zero_is_kept_and_an_unknown_one_is_that_of_the_lane(given: bool) -> None:
+    """A car waits beside a lane to the north; with a heading, it faces east."""
+    heading = np.zeros((1, 50)) if given else None
+    north = np.array([[3.0, -50.0], [3.0, 50.0]])
+    waiting = Scenario.from_arrays(np.zeros((1, 50, 2)), num_observed=50, heading=heading, map=[north])
+    expected = 0.0 if given else np.pi / 2
+    assert last_poses(waiting, np.array([0])).heading == pytest.approx([expected], abs=1e-6)
 
 
 def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:

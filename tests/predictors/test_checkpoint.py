@@ -12,6 +12,7 @@ from tests.predictors.saved import saved
 from trajpred.errors import DataError
 from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, load_ensemble, load_predictor
 from trajpred.scenario import Scenario
+from trajpred.tracks import TrackCategory
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,21 @@ def test_mirrored_model_equals_the_model_on_mirrored_scenes(
     assert np.abs(found[0].trajectory - plain[0].trajectory).max() > 0.1, "mirroring must matter"
     assert model.mirrored().name != model.name
     assert not model.mirror
+
+
+def test_a_scene_in_which_nobody_was_seen_of_late_has_no_futures(sample_scenarios: list[Scenario]) -> None:
+    """The model predicts who was seen within the last second, and the focal track within 5 s."""
+    steps = np.arange(120)
+    valid = np.stack((steps < 60, steps < 85))
+    position = np.stack((np.stack((0.5 * steps, 0 * steps), -1), np.stack((0.5 * steps, 5 + 0 * steps), -1)))
+    category = [TrackCategory.FOCAL, TrackCategory.UNSCORED]
+    road = [np.array([[-50.0, 0.0], [150.0, 0.0]])]
+    lost = Scenario.from_arrays(position, valid=valid, num_observed=120, category=category, map=road)
+    predictor = load_predictor("argoverse-nano")
+    other = sample_scenarios[0]
+    for scenarios in ([lost], [other, lost], [lost, other]):
+        sizes = [len(forecast.track_id) for forecast in predictor(scenarios)]
+        assert [size == 0 for size in sizes] == [scenario is lost for scenario in scenarios]
 
 
 def test_joint_forecasts_are_worlds(

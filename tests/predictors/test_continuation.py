@@ -44,6 +44,14 @@ def test_others_are_continued_where_the_focal_track_was_lost_long_ago(recording:
     assert longer.tracks.valid[:, steps:].all(axis=1).tolist() == [False, True]
 
 
+def test_a_recording_at_whose_end_nobody_is_seen_has_nothing_to_continue(recording: Scenario) -> None:
+    unseen = recording.tracks.window(0, 60)
+    stamps = recording.timestamps_ns[0] + np.arange(60) * 100_000_000
+    longer = Continuation(TEACHER, 8.0)(replace(recording, timestamps_ns=stamps, tracks=unseen))
+    assert (longer.num_steps, longer.continued) == (140, 80)
+    assert not longer.tracks.valid[:, 50:].any()
+
+
 def test_every_road_user_follows_one_future_of_the_teacher(recording: Scenario) -> None:
     [forecast] = load_predictor(TEACHER)([replace(recording, num_observed=50)])
     longer = Continuation(TEACHER, 6.0)(recording)

@@ -23,6 +23,7 @@ from trajpred.predictors import FilePredictor, load_predictor
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import problems_of, read_predictions
+from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 from trajpred.tracks import TrackCategory
 
@@ -68,6 +69,17 @@ def test_we_read_files_of_av2(tmp_path: Path) -> None:
     assert not file.single
     for forecast in forecasts:
         assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
+
+
+def test_a_standing_car_without_a_heading_faces_along_its_lane_as_for_a_model(tmp_path: Path) -> None:
+    north = np.array([[3.0, -50.0], [3.0, 50.0]])
+    waiting = Scenario.from_arrays(np.zeros((1, 50, 2)), num_observed=50, map=[north])
+    [forecast] = load_predictor("argoverse-nano")([waiting])
+    path = tmp_path / "predictions.parquet"
+    write_predictions(path, [forecast])
+    read = read_predictions(path).forecast(waiting)
+    np.testing.assert_allclose(forecast.heading[0, :, 0], np.pi / 2, atol=0.2)
+    np.testing.assert_allclose(read.heading[0, :, 0], np.pi / 2, atol=0.2)
 
 
 def test_real_scenarios_keep_headings_and_speeds(store_path: Path, tmp_path: Path) -> None:

@@ -146,6 +146,15 @@ def test_whole_millimetres_stay_exact_wherever_the_focal_track_is(through: Throu
     np.testing.assert_allclose(scenario.tracks.position[1], position[1], rtol=0, atol=1e-9)
 
 
+def test_known_headings_stay_known(through: Through) -> None:
+    """0 means unknown, so headings that would be rounded to it are the next unit."""
+    heading = np.array([[0.0, 1e-9, -1e-9, HEADING / 2, -HEADING / 2, 2 * np.pi - 1e-9]])
+    standing = Scenario.from_arrays(np.zeros((1, 6, 2)), num_observed=3)
+    [found] = through(replace(standing, tracks=replace(standing.tracks, heading=heading)))
+    assert (found.tracks.heading[0] != 0).tolist() == [False, True, True, True, True, True]
+    assert np.abs(found.tracks.heading).max() < 3 * HEADING
+
+
 def test_offsets_that_start_below_zero_are_refused() -> None:
     batch = encode_batch([encode_row(made(), heights=False)])
     views(batch)

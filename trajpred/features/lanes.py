@@ -165,8 +165,8 @@ def lanes_near(
     """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
     if not len(scene) or not len(agents.scene):
         return np.zeros(0, np.int64)
-    scenes = int(agents.scene[-1]) + 1
-    candidate = _around_agents(midpoint, scene, agents, config.lane_radius_m)
+    scenes = int(max(scene[-1], agents.scene[-1])) + 1
+    candidate = _around_agents(midpoint, scene, agents, scenes, config.lane_radius_m)
     lane, agent, begin = pairs_in_scenes(scene[candidate], agents.scene, scenes)
     if not len(lane):
         return candidate
@@ -178,13 +178,16 @@ def lanes_near(
 
 
 def _around_agents(
-    midpoint: NDArray[np.float64], scene: NDArray[np.int64], agents: AgentFeatures, radius_m: float
+    midpoint: NDArray[np.float64],
+    scene: NDArray[np.int64],
+    agents: AgentFeatures,
+    scenes: int,
+    radius_m: float,
 ) -> NDArray[np.int64]:
     """Return the lanes within the box around all agents of their scene, widened by ``radius_m``.
 
-    Only these need their distances: a map may be that of a city.
+    Only these need their distances: a map may be that of a city. A scene without agents has no lanes.
     """
-    scenes = int(agents.scene[-1]) + 1
     low = np.full((scenes, 2), np.inf)
     high = np.full((scenes, 2), -np.inf)
     np.minimum.at(low, agents.scene, agents.position)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.arrays import as_array
 from trajpred.errors import DataError, quoted, require, shortened
 from trajpred.geometry import norm, wrap_angle
+from trajpred.motion import given_heading
 from trajpred.names import MAX_NAME, as_name, encode, is_name
 from trajpred.onboard.history import States
 from trajpred.onboard.lane_cache import MAX_COORDINATE
@@ -99,7 +100,7 @@ def validated(
     rows = np.flatnonzero(usable)
     rows = rows[np.sort(np.unique(track_id[rows], return_index=True)[1])]
     velocity = np.where(norm(velocity)[:, None] <= MAX_SPEED, velocity, np.nan)
-    heading = wrap_angle(np.where(np.isfinite(heading), heading, np.nan))
+    heading = given_heading(wrap_angle(np.where(np.isfinite(heading), heading, np.nan)))
     motion = np.concatenate((heading[:, None], velocity), axis=1)
     return States(track_id[rows], position[rows], motion[rows], object_type[rows]), rejected
 

@@ -112,7 +112,7 @@ def _follow_arc(
     rows, last = last_observed(scenario)
     time = time_ahead(scenario, last, num_future)
     path = scenario.tracks.position[rows, last][:, None] + displacement_on_arc(velocity, turn_rate, time)
-    heading = scenario.tracks.heading[rows, last]
+    heading = last_poses(scenario, rows).heading
     return as_forecast(scenario, path[:, None], np.ones((len(rows), 1)), heading)
 
 

@@ -19,6 +19,7 @@ from trajpred.forecast import Forecast
 from trajpred.geometry import direction, norm
 from trajpred.model.pretrained import locate
 from trajpred.motion import STANDING_SPEED, causal_velocity, hold_last
+from trajpred.plugins import load_plugins
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
 from trajpred.scenario import Scenario
 from trajpred.time_grid import same_step
@@ -81,6 +82,9 @@ class Continuation:
         total = scenario.num_steps + steps
         result = scenario
         while result.num_steps < total:
+            if not result.tracks.valid[:, -1].any():
+                result = _with_tracks(result, result.tracks.window(0, total))  # nobody is left to continue
+                break
             observed = replace(result, num_observed=result.num_steps, continued=0)
             [forecast] = predictor.forecast([observed])
             keys = self._keys(result)
@@ -100,6 +104,7 @@ class Continuation:
 
 @lru_cache(maxsize=1)
 def _load(teacher: str) -> CheckpointPredictor:
+    load_plugins()  # of which the processes of a pool know nothing
     return CheckpointPredictor(teacher)
 
 

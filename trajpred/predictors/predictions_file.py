@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from trajpred.arrays import row_of
+from trajpred.features.agents import last_poses
 from trajpred.forecast import Forecast
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
@@ -91,7 +92,7 @@ class PredictionsFile:
             self._tracks.probability[mode],
             # Tracks last seen earlier are extrapolated at constant velocity, as by baselines and models.
             origin=scenario.tracks.position[rows, last] + scenario.tracks.velocity[rows, last] * unseen_s,
-            origin_heading=scenario.tracks.heading[rows, last],
+            origin_heading=last_poses(scenario, rows).heading,
             step_s=scenario.step_s,
         )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from trajpred.clock import require_nanoseconds
 from trajpred.errors import require, within
 from trajpred.lane_map import LaneMap
+from trajpred.motion import given_heading
 from trajpred.names import as_names, encode
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2_map import map_from
@@ -169,7 +170,7 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
         category=category.astype(np.int8),
         valid=valid,
         position=np.stack((x, y), -1),
-        heading=heading,
+        heading=np.where(valid, given_heading(heading), 0.0),
         velocity=np.stack((vx, vy), -1),
     )
     return tracks, num_observed

@@ -19,7 +19,7 @@ from pyarrow import feather
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, wrap_angle
 from trajpred.lane_map import LaneMap
-from trajpred.motion import first_position
+from trajpred.motion import first_position, given_heading
 from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_map
 from trajpred.sources.focal_tracks import assign_focal_tracks
@@ -165,7 +165,7 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
             category=category[kept],
             valid=valid,
             position=np.where(valid[..., None], window.position[kept], 0.0),
-            heading=np.where(valid, window.heading[kept], 0.0),
+            heading=np.where(valid, given_heading(window.heading[kept]), 0.0),
             velocity=window.velocity[kept],
         ),
         map=lane_map,

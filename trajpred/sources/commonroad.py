@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.geometry import norm, rotate
 from trajpred.lane_map import LaneMap
-from trajpred.motion import STANDING_SPEED
+from trajpred.motion import STANDING_SPEED, given_heading
 from trajpred.scenario import Scenario
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.segments import lane_map_of
@@ -243,7 +243,7 @@ def _motion(
 
     is_heading = is_point_mass & (norm(velocity) >= STANDING_SPEED)
     heading[is_heading] = np.arctan2(velocity[is_heading, 1], velocity[is_heading, 0])
-    return np.where(np.isfinite(heading), heading, estimate.heading), velocity
+    return np.where(np.isfinite(heading), given_heading(heading), estimate.heading), velocity
 
 
 def _candidates(

@@ -26,6 +26,8 @@ PER_METRE = 1000.0
 FINEST_VELOCITY = 2.0**-14
 #: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
 HEADING_UNIT = np.pi / 2**15
+#: Units of a full turn.
+HEADINGS = 2**16
 #: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
 MAX_BYTES = 2**26
 
@@ -176,14 +178,16 @@ def _states(scenario: Scenario, origin: NDArray[np.float64]) -> dict[str, Any]:
     largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
     unit = float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
     turn = np.remainder(tracks.heading[valid], 2 * np.pi)
-    heading = np.round(turn / HEADING_UNIT)
+    heading = np.round(turn / HEADING_UNIT).astype(np.int32) % HEADINGS
+    # Exactly 0 means unknown: a known heading within half a unit of it is one unit.
+    heading[(heading == 0) & (turn != 0)] = 1
     return {
         "track_id": tracks.track_id,
         "object_type": tracks.object_type,
         "category": tracks.category,
         "valid": np.packbits(valid, axis=1).ravel(),
         "position": _to_mm(tracks.position[valid], origin, "position"),
-        "heading": heading.astype(np.int32).astype(np.int16),  # the second cast wraps around
+        "heading": heading.astype(np.int16),  # wraps around
         "velocity_unit": unit,
         "velocity": np.round(velocity / unit).astype(np.int16),
     }

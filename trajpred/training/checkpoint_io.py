@@ -123,7 +123,8 @@ class RunCheckpoint(ModelCheckpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         best = {self._moved(path): score for path, score in state_dict["best_k_models"].items()}
-        if all(Path(path).is_file() for path in best):
+        latest = self._moved(state_dict["best_model_path"])
+        if all(Path(path).is_file() for path in (*best, latest) if path):
             state_dict = dict(state_dict)
             for name, value in state_dict.items():
                 if name.endswith("_model_path"):

@@ -71,7 +71,9 @@ bool is_near(Point position) {
 double heading_of(const Detections& detections, std::size_t row) {
   if (!detections.heading) return UNKNOWN;
   const double heading = (*detections.heading)[row];
-  return std::isfinite(heading) ? wrap_angle(heading) : UNKNOWN;
+  if (!std::isfinite(heading)) return UNKNOWN;
+  const double wrapped = wrap_angle(heading);
+  return wrapped == UNKNOWN_HEADING ? KNOWN_ZERO : wrapped;
 }
 
 Point velocity_of(const Detections& detections, std::size_t row) {

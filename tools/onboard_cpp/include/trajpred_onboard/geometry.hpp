@@ -15,6 +15,8 @@ inline constexpr double BACKWARDS_SPEED = 1.0;
 inline constexpr double MOVED_M = 1.0;
 // Heading of a state without any.
 inline constexpr double UNKNOWN_HEADING = 0.0;
+// Heading (radians) of a state that is known to head along the x axis: exactly 0 would mean unknown.
+inline constexpr double KNOWN_ZERO = 1e-12;
 
 // A position in metres, a displacement, or a velocity in m/s.
 struct Point {
