@@ -49,6 +49,14 @@ def test_interval_of_a_share_is_that_of_the_binomial_law() -> None:
     assert (found.low, found.high) == pytest.approx(np.quantile(draws, (0.025, 0.975)), abs=1e-9)
 
 
+def test_errors_after_other_seconds_are_not_compared() -> None:
+    short = replace(scored(np.ones(9)), seconds=[3.0, 6.0])
+    long = replace(scored(np.ones(9), "b"), seconds=[6.0, 6.0])
+    with pytest.raises(DataError, match="a and b were scored over 3 and 6 s: compare models of one horizon"):
+        compare([short], [long])
+    assert compare([short], [short]).mean == 0
+
+
 def test_differences_are_paired_by_scenario() -> None:
     random = np.random.default_rng(2)
     hard, gain = random.gamma(1, 3, 600), random.normal(0.1, 0.2, 600)

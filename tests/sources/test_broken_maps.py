@@ -45,6 +45,12 @@ def broken_road(**changes: object) -> bytes:
     return inserted(town(), b"<junction", road("9", **changes))  # type: ignore[arg-type]
 
 
+#: Ways and nodes with the same id and other content.
+WAY_TWICE = '<way id="77"><nd ref="0"/><nd ref="1"/></way><way id="77"><nd ref="0"/><nd ref="2"/></way>'
+NODE_TWICE = (
+    '<node id="900" lat="48" lon="9"/><node id="900" lat="48.1" lon="9"/>'
+    '<way id="77"><nd ref="0"/><nd ref="900"/></way>'
+)
 #: A valid file, the same with a broken part, how that is reported, and why it is broken.
 BROKEN = {
     "way": (
@@ -80,12 +86,38 @@ BROKEN = {
     "no extent": (
         lanelet2(),
         inserted(
-            inserted(lanelet2(), b"<way", '<way id="77"><nd ref="0"/><nd ref="0"/></way>'),
+            inserted(lanelet2(), b"<way", '<way id="77"><nd ref="3"/><nd ref="3"/></way>'),
             b"</osm>",
             relation(9, 77, 77),
         ),
         "1 lanelet left out: 9",
         "no length",
+    ),
+    "way twice": (
+        lanelet2(),
+        inserted(
+            inserted(lanelet2(), b"<way", WAY_TWICE),
+            b"</osm>",
+            relation(9, 77, 11),
+        ),
+        "1 lanelet left out: 9",
+        "no unique way",
+    ),
+    "node twice": (
+        lanelet2(),
+        inserted(
+            inserted(lanelet2(), b"<way", NODE_TWICE),
+            b"</osm>",
+            relation(9, 77, 11),
+        ),
+        "1 lanelet left out: 9",
+        "no unique way",
+    ),
+    "side of a lane": (
+        town(),
+        broken_road(right=lane(1)),
+        "1 road left out: 9",
+        "must be below 0 on the right",
     ),
     "road length": (town(), broken_road(length=0), "1 road left out: 9", "road.length"),
     "no geometry": (town(), broken_road(geometry=""), "1 road left out: 9", "planView.geometry"),
@@ -248,6 +280,17 @@ def test_maps_without_a_lane_that_is_left_are_refused(content: bytes, problem: s
     with pytest.raises(DataError, match=problem) as caught:
         read(tmp_path, content)
     assert str(caught.value).count("map.xml") == 1
+
+
+@pytest.mark.parametrize(
+    "copied",
+    ['<node id="999" lat="0" lon="0"/>', '<way id="77"><nd ref="3"/><nd ref="103"/></way>' * 2],
+)
+def test_nodes_of_no_way_and_copies_of_ways_do_not_matter(copied: str, tmp_path: Path) -> None:
+    expected = read(tmp_path, lanelet2())
+    file = read(tmp_path, inserted(lanelet2(), b"<way", copied))
+    assert (file.frame, file.problems.summaries()) == (expected.frame, [])
+    np.testing.assert_array_equal(file.lanes.centerline.values, expected.lanes.centerline.values)
 
 
 def test_nodes_without_local_coordinates_that_bound_nothing_do_not_matter(tmp_path: Path) -> None:

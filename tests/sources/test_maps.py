@@ -26,7 +26,7 @@ from trajpred.geometry import arc_length, norm
 from trajpred.lane_map import LANE_TYPES, MARK_TYPES
 from trajpred.ragged import Ragged
 from trajpred.sources.maps import read_map, segments
-from trajpred.sources.maps.lanelet2 import project
+from trajpred.sources.maps.projection import project
 from trajpred.sources.maps.segments import faults
 
 Load = Callable[..., LaneMap]
@@ -341,6 +341,7 @@ def test_zones_are_those_of_utm_also_off_norway(lat: float, lon: float, zone: in
         (b"<gpx></gpx>", {}, "known map"),
         (lanelet2(), {"crs": "EPSG:0"}, "projection"),
         (lanelet2(), {"origin": (100, 0)}, "latitude and longitude"),
+        (lanelet2(), {"origin": (9, 48)}, "origin': is 39° from the map"),
         (opendrive(road(length=1e9)), {}, "1 road left out: 1 .*road.length"),
         (
             opendrive(road(geometry=STRAIGHT.replace("line", "bend"))),

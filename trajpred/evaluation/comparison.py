@@ -25,7 +25,8 @@ def compare(first: Seeds, second: Seeds, metric: str = "minFDE6", group: str = "
     different seeds, averaged in every scenario; the interval covers scenarios, not the spread over seeds. All
     agents of the group (``focal`` or ``moving``) count the same.
 
-    Raises: DataError if the two sides were not evaluated on the same agents, or one predicts none.
+    Raises: DataError if the two sides were not evaluated on the same agents over the same seconds, or one
+        predicts none.
     """
     differences = _differences(first, second, metric, group)
     return _over_agents(differences, first[0], group)
@@ -134,8 +135,15 @@ def _per_scenario(seeds: Seeds, metric: str, group: str) -> dict[str, float]:
 def _require_same_agents(
     values: dict[str, float], others: dict[str, float], first: Evaluation, second: Evaluation, group: str
 ) -> None:
-    """Raise :class:`DataError` unless both contain the same scenarios, in any order, with as many agents."""
+    """Raise :class:`DataError` unless both contain the same scenarios, in any order, with as many agents.
+
+    Both must have been scored over the same seconds.
+    """
     names = f"{first.predictor} and {second.predictor}"
+    known = bool(first.seconds and second.seconds)
+    if known and first.seconds[0] != second.seconds[0]:
+        scored = f"{first.seconds[0]:g} and {second.seconds[0]:g} s"
+        raise DataError(f"{names} were scored over {scored}: compare models of one horizon")
     unpaired = values.keys() ^ others.keys()
     if unpaired:
         raise DataError(f"{names} were evaluated on other scenarios: {len(unpaired)} have no pair")

@@ -50,7 +50,7 @@ def read_map(
 
     Args:
         origin, crs: where latitudes and longitudes of Lanelet2 are, see
-            :func:`~trajpred.sources.maps.lanelet2.project`; not for other formats, which are in metres.
+            :func:`~trajpred.sources.maps.projection.project`; not for other formats, which are in metres.
 
     Raises: DataError naming the file and the field at fault, also if no lane is left.
     """

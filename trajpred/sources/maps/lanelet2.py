@@ -13,11 +13,11 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.arrays import as_array, row_of
-from trajpred.environment import install_command
-from trajpred.errors import DataError, require, require_finite
+from trajpred.arrays import row_of
+from trajpred.errors import DataError, require
 from trajpred.sources.maps.lanelet_bounds import Bounds, Lanelet, Tags, Way, oriented
 from trajpred.sources.maps.lanes import Lane, MapParts
+from trajpred.sources.maps.projection import origin_of, project, utm
 from trajpred.sources.reading import integer
 
 #: The lane type of each subtype of lanelets that road users drive on; others are left out.
@@ -105,26 +105,48 @@ def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> N
 def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:
     """Return the ways of two or more nodes, all of which are in the file, by their ids; and their frame.
 
-    Nodes without coordinates in that frame lie at NaN.
+    Nodes without coordinates in that frame lie at NaN. Ways with an id, or a node, that the file has twice
+    with other content are left out.
     """
     nodes = _elements(root, "node")
     row = row_of(node.get("id", "") for node in nodes)
+    unclear = _contradictory(nodes)
     refs: dict[str, list[str]] = {}
     tags: dict[str, Tags] = {}
-    for way in _elements(root, "way"):
+    ways = _elements(root, "way")
+    unclear_ways = _contradictory(ways)
+    for way in ways:
+        way_id = way.get("id", "")
         names = [nd.get("ref", "") for nd in way.iterfind("nd")]
-        if len(names) > 1 and row.keys() >= {*names}:  # others, of extracts, may bound no lanelet
-            refs[way.get("id", "")] = names
-            tags[way.get("id", "")] = _tags(way)
+        if len(names) < 2 or not row.keys() >= {*names}:  # of extracts, which may bound no lanelet
+            continue
+        if way_id not in unclear_ways and unclear.isdisjoint(names):
+            refs[way_id] = names
+            tags[way_id] = _tags(way)
     used = np.zeros(len(nodes), np.bool_)
     for names in refs.values():
         used[[row[name] for name in names]] = True
     xy, frame, keys = _positions(nodes, used, origin, crs)
-    ways = {}
+    complete = {}
     for way_id, names in refs.items():
         line = xy[[row[name] for name in names]]
-        ways[way_id] = Way(way_id, names, line, tags[way_id], keys)
-    return ways, frame
+        complete[way_id] = Way(way_id, names, line, tags[way_id], keys)
+    return complete, frame
+
+
+def _contradictory(elements: list[Element]) -> set[str]:
+    """Return the ids that several elements have whose places or nodes differ; copies do not matter."""
+    first: dict[str, tuple[str, ...]] = {}
+    contradictory = set()
+    for element in elements:
+        content = [element.get("lat", ""), element.get("lon", "")]
+        content += [nd.get("ref", "") for nd in element.iterfind("nd")]
+        tags = _tags(element)
+        content += [tags.get("local_x", ""), tags.get("local_y", "")]
+        name = element.get("id", "")
+        if first.setdefault(name, tuple(content)) != tuple(content):
+            contradictory.add(name)
+    return contradictory
 
 
 def _positions(
@@ -144,9 +166,10 @@ def _positions(
     is_local = np.isfinite(local).all(-1)
     if 2 * is_local[used].sum() >= max(used.sum(), 1):
         return local, "local_x and local_y", "local_x and local_y"
-    xy = project(degrees, origin, crs)
-    lat, lon = _origin(degrees, origin)
-    frame = f"{crs or _utm(lat, lon)}, from latitude {lat:.7g} and longitude {lon:.7g}"
+    # Nodes of no way, such as a stray one at 0, 0, do not move the frame.
+    lat, lon = origin_of(degrees[used] if used.any() else degrees, origin)
+    xy = project(degrees, (lat, lon), crs)
+    frame = f"{crs or utm(lat, lon)}, from latitude {lat:.7g} and longitude {lon:.7g}"
     if is_local.any():
         frame += f"; local_x and local_y, of {is_local.sum()} of {len(nodes)} nodes, are not used"
     return xy, frame, "lat and lon"
@@ -178,7 +201,7 @@ def _member(relation: Element, ways: dict[str, Way], role: str) -> Way:
     require(len(members) == 1, "member", f"lanelet {name} has {len(members)} {role} bounds, expected one")
     way = ways.get(members[0].get("ref", ""))
     if way is None:
-        problem = f"the {role} bound of lanelet {name} is no way of two or more nodes of the file"
+        problem = f"the {role} bound of lanelet {name} is no unique way of two or more nodes of the file"
         raise DataError(problem, field="member")
     way.require_positions()
     return way
@@ -225,60 +248,6 @@ def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> Non
         lanes[key].successors = starts[left.nodes[-1], right.nodes[-1]]
         lanes[key].left_neighbor = of_right.get((left.name, left.forward))
         lanes[key].right_neighbor = of_left.get((right.name, right.forward))
-
-
-def project(
-    degrees: NDArray[np.float64], origin: tuple[float, float] | None = None, crs: str | None = None
-) -> NDArray[np.float64]:
-    """Convert latitudes and longitudes ``[N, 2]`` (WGS 84, degrees) to metres ``[N, 2]``, x east, y north.
-
-    Args:
-        origin: latitude and longitude of the frame's origin; by default the middle of the points' extent.
-        crs: the projection, as pyproj understands it (``EPSG:32632``, ``+proj=tmerc …``), in any unit of
-            length; by default UTM in the zone of the origin, as Lanelet2's ``UtmProjector``.
-
-    Raises: DataError without pyproj, on an unknown projection or coordinates that are none, and on an origin
-        outside it.
-    """
-    try:
-        from pyproj import CRS, Transformer
-        from pyproj.exceptions import ProjError
-    except ImportError:
-        needed = f"needs pyproj, which is not installed: {install_command('maps')}"
-        raise DataError(needed, field="node.lat") from None
-    lat, lon = _origin(degrees, origin)
-    try:
-        projection = CRS.from_user_input(crs or _utm(lat, lon))
-        transform = Transformer.from_crs("EPSG:4326", projection, always_xy=True).transform
-    except ProjError as error:
-        raise DataError(f"is no projection that pyproj knows ({error})", field="crs") from None
-    require(projection.is_projected, "crs", f"must be a projection to a plane, is {projection.name}")
-    at = np.array(transform(lon, lat))
-    require_finite(at, "origin")
-    unit_m = projection.axis_info[0].unit_conversion_factor
-    return unit_m * (np.stack(transform(degrees[:, 1], degrees[:, 0]), -1) - at)
-
-
-def _origin(degrees: NDArray[np.float64], origin: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the latitude and longitude of the origin of the frame, by default the middle of all points."""
-    valid = degrees[np.isfinite(degrees).all(-1)]
-    require(len(valid) > 0, "node.lat", "is missing in all nodes")
-    middle = (valid.min(axis=0) + valid.max(axis=0)) / 2
-    point = middle if origin is None else origin
-    lat, lon = as_array(point, np.float64, "origin", (2,)).tolist()
-    require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be latitude and longitude, is {lat}, {lon}")
-    return lat, lon
-
-
-def _utm(lat: float, lon: float) -> str:
-    """Return the projection of UTM in the zone of a point; zones are wider off Norway and in Svalbard."""
-    zone = min(int(lon + 180) // 6 + 1, 60)
-    if 56 <= lat < 64 and 3 <= lon < 6:
-        zone = 32
-    if lat >= 72 and 0 <= lon < 42:
-        zone = 31 + 2 * int((lon + 3) // 12)
-    hemisphere = " +south" if lat < 0 else ""
-    return f"+proj=utm +zone={zone} +datum=WGS84{hemisphere}"
 
 
 def _elements(root: Element, kind: str) -> list[Element]:

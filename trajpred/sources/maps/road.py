@@ -56,11 +56,19 @@ class Section:
 
     @classmethod
     def of(cls, element: Element, side: int, start: float, end: float) -> Section:
-        """Read the lanes of a section at a side of the road. Raises: DataError on a lane without a number."""
+        """Read the lanes of a section at a side of the road.
+
+        Raises: DataError on a lane without a number, or with one of the other side.
+        """
         lanes = {}
-        for part in (SIDES[side], "center"):
-            for lane in element.iterfind(f"{part}/lane"):
-                lanes[integer(lane.get("id"), "lane.id")] = lane
+        for lane in element.iterfind("center/lane"):
+            lanes[0] = lane
+        for lane in element.iterfind(f"{SIDES[side]}/lane"):
+            number = integer(lane.get("id"), "lane.id")
+            sign = "above" if side > 0 else "below"
+            problem = f"must be {sign} 0 on the {SIDES[side]} of a road, is {number}"
+            require(side * number > 0, "lane.id", problem)
+            lanes[number] = lane
         return cls(start, end, lanes)
 
     @property
