@@ -71,6 +71,27 @@ def test_we_read_files_of_av2(tmp_path: Path) -> None:
         assert_same(file.forecast(scene(forecast.scenario_id, 3)), forecast)
 
 
+def test_futures_in_another_frame_are_described(tmp_path: Path) -> None:
+    road = np.stack((2000 + 0.5 * np.arange(60), np.full(60, -900.0)), -1)
+    scenario = Scenario.from_arrays(road[None], num_observed=30)
+    whole = constant_velocity(scenario)
+    frames = {
+        "own": whole.trajectory,
+        "local": whole.trajectory - road[29],
+        "exchanged": whole.trajectory[..., ::-1],
+    }
+    problems = {}
+    for name, path in frames.items():
+        write_predictions(tmp_path / name, [replace(whole, trajectory=path)])
+        predictor = FilePredictor(tmp_path / name)
+        predictor([scenario])
+        problems[name] = predictor.problems.get("scenario", [])
+    assert problems["own"] == []
+    begins = f"begins {np.hypot(*road[29]):,.0f} m from its last observed position: predict x and y in metres"
+    assert begins in problems["local"][0]
+    assert len(problems["exchanged"]) == 1
+
+
 def test_a_standing_car_without_a_heading_faces_along_its_lane_as_for_a_model(tmp_path: Path) -> None:
     north = np.array([[3.0, -50.0], [3.0, 50.0]])
     waiting = Scenario.from_arrays(np.zeros((1, 50, 2)), num_observed=50, map=[north])

@@ -17,11 +17,17 @@ import numpy as np
 from trajpred.arrays import row_of
 from trajpred.features.agents import last_poses
 from trajpred.forecast import Forecast
+from trajpred.geometry import norm
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
 from trajpred.predictors.predictor import Predictor
 from trajpred.scenario import Scenario
 from trajpred.tracks import TrackCategory
+
+#: Metres from its last observed position within which a future begins: others are in another frame.
+BEGINS_M = 50.0
+#: Speed (m/s) at which a track may have moved on unseen before its future begins.
+FASTEST = 100.0
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,9 @@ class FilePredictor(Predictor):
         for scenario in scenarios:
             self._missing[scenario.scenario_id] = self.file.missing(scenario)
             if self.file.steps(scenario.scenario_id) == future_steps(scenario):
-                forecasts.append(self.file.forecast(scenario))
+                forecast = self.file.forecast(scenario)
+                forecasts.append(forecast)
+                self._missing[scenario.scenario_id] += misplaced(scenario, forecast)
             else:
                 forecasts.append(no_forecast(scenario))
         return forecasts
@@ -196,6 +204,20 @@ class FilePredictor(Predictor):
             if sentences:
                 problems[name] = problems.get(name, []) + sentences
         return problems
+
+
+def misplaced(scenario: Scenario, forecast: Forecast) -> list[str]:
+    """Describe the tracks none of whose modes begins near the last observed position: of another frame."""
+    row_by_id = row_of(scenario.tracks.track_id.tolist())
+    rows = np.array([row_by_id[name] for name in forecast.track_id.tolist()], np.int64)
+    last = scenario.last_seen[rows]
+    away = norm(forecast.trajectory[:, :, 0] - scenario.tracks.position[rows, last][:, None]).min(axis=1)
+    unseen_s = (scenario.num_observed - last) * scenario.step_s
+    problems: list[str] = []
+    for i in np.flatnonzero(away > BEGINS_M + FASTEST * unseen_s):
+        begins = f"track {forecast.track_id[i]} begins {away[i]:,.0f} m from its last observed position"
+        problems.append(f"{begins}: predict x and y in metres, in the frame of the scenario's city")
+    return problems
 
 
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:

@@ -26,15 +26,18 @@ def write_entry(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[str
     rows: dict[str, list[Any]] = {name: [] for name in INDEX.names}
     shards: list[dict[str, Any]] = []
     skipped: dict[str, str] = {}
+    raw_names: list[str] = []
     for record in records:
         for name, values in rows.items():
             values += record[name]
         shards.append({"file": record["file"], "scenarios": record["scenarios"]})
         skipped |= record["skipped"]
+        raw_names += [name for name in record["paths"] if name not in record["skipped"]]
     ids = rows["scenario_id"]
     for scenario_id, count in Counter(ids).most_common(1):
-        repeated = f"{count} scenarios of split {folder.name!r} have the id {scenario_id!r}"
-        require(count == 1, "source", repeated)
+        copies = [name for name, own_id in zip(raw_names, ids, strict=True) if own_id == scenario_id]
+        repeated = f"{count} scenarios of split {folder.name!r} have the id {scenario_id!r}: {listed(copies)}"
+        require(count == 1, "raw", f"{repeated}; remove all but one of them")
     if not overwrite:
         _require_no_loss(folder, ids, skipped)
     new = jobs[0].scratch / f"{folder.name}.arrow"
