@@ -169,30 +169,48 @@ def test_futures_of_a_drive_are_those_of_python(
     assert re.search(r"of probabilities +1.00e-02$", changed.stdout, re.MULTILINE)
 
 
+def output_of(source: str, programs: Path, folder: Path) -> list[str]:
+    """Install the library in ``folder``, build a user's program with it, and return what that prints."""
+    prefix = folder / "installed"
+    installed = run("cmake", "--install", programs, "--prefix", prefix)
+    assert installed.returncode == 0, installed.stderr
+    (folder / "main.cpp").write_text(source)
+    (folder / "CMakeLists.txt").write_text(CONSUMER)
+    made = run("cmake", "-S", folder, "-B", folder / "out", f"-DCMAKE_PREFIX_PATH={prefix}")
+    assert made.returncode == 0, made.stderr
+    built = run("cmake", "--build", folder / "out")
+    assert built.returncode == 0, built.stdout + built.stderr
+    done = run("cmake", "-E", "chdir", folder, folder / "out" / "consumer")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/cpp.md"])
 def test_an_installed_library_is_found_and_the_pages_compile(
     programs: Path, bundle: Path, tmp_path: Path, page: str
 ) -> None:
-    prefix = tmp_path / "installed"
-    installed = run("cmake", "--install", programs, "--prefix", prefix)
-    assert installed.returncode == 0, installed.stderr
-    checked = run(prefix / "bin" / "trajpred_check", bundle, "--runs", "1")
-    assert checked.returncode == 0, checked.stderr
     [block] = BLOCK.findall((ROOT / page).read_text("utf-8"))
     head, _, body = block.partition("using namespace trajpred::onboard;\n")
-    (tmp_path / "main.cpp").write_text(
+    source = (
         f"{head}#include <cstdio>\nusing namespace trajpred::onboard;\nint main() {{\n{body}"
         'for (const auto& name : forecast.track_id) std::printf("%s\\n", name.c_str());\n}\n'
     )
-    (tmp_path / "CMakeLists.txt").write_text(CONSUMER)
-    made = run("cmake", "-S", tmp_path, "-B", tmp_path / "out", f"-DCMAKE_PREFIX_PATH={prefix}")
-    assert made.returncode == 0, made.stderr
-    built = run("cmake", "--build", tmp_path / "out")
-    assert built.returncode == 0, built.stdout + built.stderr
     assert trajpred("info", "0a1e6f0a", "--save", tmp_path / "lanes.json") == 0
-    done = run("cmake", "-E", "chdir", tmp_path, tmp_path / "out" / "consumer")
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split("\n")) == 3
+    assert len(output_of(source, programs, tmp_path)) == 2
+    checked = run(tmp_path / "installed" / "bin" / "trajpred_check", bundle, "--runs", "1")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_misuse_is_reported(programs: Path, bundle: Path, tmp_path: Path) -> None:
+    """``bundle`` lies in the folder of the program."""
+    source = Path(__file__).with_name("misuse.cpp").read_text("utf-8")
+    assert output_of(source, programs, tmp_path) == [
+        "fallback failed: unknown exception",
+        "one map",
+        "field 'runtime': must not be null",
+        "field 'threads': must be 0 to 1024",
+        "field 'states': differ in their number between tracks",
+    ]
 
 
 def sensor_map(lane_id: int, left: list[list[float]]) -> str:
@@ -245,6 +263,9 @@ def test_maps_without_centrelines_are_checked(
         (("nothing", "drive"), "nothing: no such bundle"),
         (("BUNDLE", "wrong"), "line 2: is not an update"),
         (("BUNDLE", "drive", "--map", "wrong"), "is not a map in JSON"),
+        (("BUNDLE", "drive", "--map", "list"), "'lane_segments': must be an object of id -> record"),
+        (("BUNDLE", "drive", "--map", "number"), "'lane_segments': must be an object of id -> record"),
+        (("BUNDLE", "nested"), "line 1: is nested deeper than 100 levels"),
     ],
 )
 def test_errors_are_one_sentence(
@@ -252,7 +273,12 @@ def test_errors_are_one_sentence(
 ) -> None:
     (tmp_path / "drive").write_text('{"time_s": 0, "track_id": [], "position": []}\n')
     (tmp_path / "wrong").write_text('{"time_s": 0, "track_id": [], "position": []}\n{"time_s": []}\n')
-    paths = {"BUNDLE": bundle, "drive": tmp_path / "drive", "wrong": tmp_path / "wrong"}
+    (tmp_path / "list").write_text('{"lane_segments": [{}], "pedestrian_crossings": {}}')
+    (tmp_path / "number").write_text('{"lane_segments": {"1": 1}, "pedestrian_crossings": {}}')
+    (tmp_path / "nested").write_text('{"time_s": ' + 99999 * "[" + 99999 * "]" + "}\n")
+    paths = {"BUNDLE": bundle}
+    for name in ("drive", "wrong", "list", "number", "nested"):
+        paths[name] = tmp_path / name
     done = run(programs / "trajpred_replay", *(paths.get(word, word) for word in words))
     assert done.returncode == 2, done.stderr
     assert message in done.stderr, done.stderr

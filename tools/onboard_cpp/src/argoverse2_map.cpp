@@ -1,9 +1,12 @@
 // Argoverse 2's vector maps as lane maps: trajpred/sources/argoverse2_map.py.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "files.hpp"
+#include "json_text.hpp"
 #include "trajpred_onboard/errors.hpp"
 #include "trajpred_onboard/lane_map.hpp"
 #include "trajpred_onboard/ragged.hpp"
@@ -97,11 +100,35 @@ class Record {
   const char* group_;
 };
 
-const Json& group_of(const Json& archive, const char* group) {
-  require(archive.is_object(), group, "the file must contain an object");
-  require(archive.contains(group), group, "is missing");
-  require(archive.at(group).is_object(), group, "must be an object of id -> record");
-  return archive.at(group);
+// The records of a map archive.
+struct Archive {
+  // The file without the records.
+  Json rest;
+  // By group, in the order of the file.
+  std::map<std::string, std::vector<Json>> records;
+};
+
+// Takes the records out as they end: an ordered object compares every key with all earlier ones.
+Archive archive_from(const std::string& text) {
+  Archive archive;
+  std::string group;
+  const auto is_kept = [&archive, &group](int depth, Json::parse_event_t event, Json& value) {
+    require_depth(depth);
+    if (event == Json::parse_event_t::key && depth == 1) group = value.get<std::string>();
+    const bool is_record = event == Json::parse_event_t::object_end && depth == 2;
+    if (is_record) archive.records[group].push_back(std::move(value));
+    return !is_record;
+  };
+  archive.rest = Json::parse(text, is_kept);
+  return archive;
+}
+
+const std::vector<Json>& group_of(Archive& archive, const char* group) {
+  require(archive.rest.is_object(), group, "the file must contain an object");
+  require(archive.rest.contains(group), group, "is missing");
+  const Json& rest = archive.rest.at(group);
+  require(rest.is_object() && rest.empty(), group, "must be an object of id -> record");
+  return archive.records[group];
 }
 
 // Computes the centreline halfway between two boundaries, with a point every 2 m or closer.
@@ -141,16 +168,14 @@ LaneSegment lane_from(const Record& record, bool has_centerline) {
 }
 
 // Says whether any lane has a centreline: the maps of sensor logs have none.
-bool has_centerlines(const Json& lanes) {
-  for (const Json& lane : lanes) {
-    if (lane.is_object() && lane.contains("centerline")) return true;
-  }
-  return false;
+bool has_centerlines(const std::vector<Json>& lanes) {
+  const auto has_one = [](const Json& lane) { return lane.contains("centerline"); };
+  return std::any_of(lanes.begin(), lanes.end(), has_one);
 }
 
-LaneMap map_from(const Json& archive) {
+LaneMap map_from(Archive archive) {
   LaneMap map;
-  const Json& lanes = group_of(archive, "lane_segments");
+  const std::vector<Json>& lanes = group_of(archive, "lane_segments");
   const bool has_centerline = has_centerlines(lanes);
   for (const Json& values : lanes) {
     map.lanes.push_back(lane_from(Record(values, "lane_segments"), has_centerline));
@@ -167,7 +192,7 @@ LaneMap map_from(const Json& archive) {
 
 LaneMap LaneMap::parse(const std::string& json) {
   try {
-    return map_from(Json::parse(json));
+    return map_from(archive_from(json));
   } catch (const Json::exception& error) {
     throw DataError(std::string("is not a map in JSON (") + error.what() + ")");
   }

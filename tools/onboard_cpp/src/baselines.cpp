@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "trajpred_onboard/agents.hpp"
@@ -39,7 +40,7 @@ void append(const LaneFutures& futures, Forecast& forecast) {
 
 // Returns a scene of some of the tracks, around the first of them.
 Scene scene_of(const Scene& scene, const Rows& rows) {
-  Scene part{scene.scenario_id, scene.step_s, 0, {}, scene.map};
+  Scene part{scene.scenario_id, scene.step_s, 0, {}, scene.map, scene.routes};
   for (std::size_t row : rows) part.tracks.push_back(scene.tracks[row]);
   return part;
 }
@@ -60,7 +61,13 @@ void append_mode(const Forecast& from, std::size_t track, std::size_t mode, doub
 
 Forecast lane_following(const Scene& scene, std::size_t horizon) {
   require(horizon > 0, "horizon", "must be positive");
-  const Routes lanes = Routes::of(scene.map);
+  scene.validate();
+  std::shared_ptr<const Routes> routes = scene.routes;
+  if (!routes) {
+    if (scene.map) scene.map->validate();
+    routes = std::make_shared<const Routes>(Routes::of(scene.map));
+  }
+  const Routes& lanes = *routes;
   std::vector<Mover> movers;
   Forecast forecast;
   forecast.modes = MODES;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files.hpp"
+#include "json_text.hpp"
 #include "trajpred_onboard/errors.hpp"
 
 namespace trajpred::onboard {
@@ -125,7 +126,7 @@ std::string Bundle::read(const std::string& name) const {
 }
 
 void Bundle::parse(const std::string& manifest) {
-  const json info = json::parse(manifest);
+  const json info = parse_json<json>(manifest);
   const bool supported = info.at("format") == BUNDLE_FORMAT && info.at("version") == BUNDLE_VERSION;
   const std::string found = info.at("format").dump() + ", " + info.at("version").dump();
   const std::string only = std::string(BUNDLE_FORMAT) + ", " + std::to_string(BUNDLE_VERSION);

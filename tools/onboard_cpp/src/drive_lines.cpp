@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "json_text.hpp"
 #include "trajpred_onboard/errors.hpp"
 
 namespace trajpred::onboard {
@@ -99,7 +100,7 @@ Json probability_of(const Forecast& forecast, std::size_t track) {
 
 DriveUpdate parse_update(const std::string& line) {
   try {
-    const Json values = Json::parse(line);
+    const Json values = parse_json<Json>(line);
     require(values.is_object(), "", "must be an object");
     DriveUpdate update;
     if (has(values, "map")) update.map = LaneMap::parse(values.at("map").dump());

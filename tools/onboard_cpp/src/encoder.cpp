@@ -97,6 +97,7 @@ Encoder::Encoder(Bundle bundle, std::unique_ptr<Graphs> graphs)
       graphs_(std::move(graphs)),
       lanes_([this](const Arrays& inputs) { return encode_lanes(inputs); }, bundle_.dim(),
              bundle_.features()) {
+  require(graphs_ != nullptr, "graphs", "must not be null");
   require_graph("lane_encoder");
   require_graph("encoder");
 }
@@ -172,10 +173,10 @@ LocalScene Encoder::localise(const Scene& scene) {
     const bool fits = scene.num_observed() == bundle_.history();
     const Scene resized = fits ? Scene{} : scene.window(bundle_.history());
     const Scene& window = fits ? scene : resized;
-    const Pose focal = focal_pose(window, lanes_.routes());
+    const Pose focal = focal_pose(window, *lanes_.routes());
     local.origin = focal.position;
     heading = focal.heading;
-    local.agents = agent_features(window, local.origin, bundle_.features(), lanes_.routes());
+    local.agents = agent_features(window, local.origin, bundle_.features(), *lanes_.routes());
     require(local.agents.size() > 0, "tracks", "contain none that was observed recently");
   }
   SelectedLanes lanes;

@@ -70,7 +70,7 @@ LaneCache::LaneCache(EncodeLanes encode, std::size_t dim, const FeatureConfig& c
 }
 
 void LaneCache::set_map(std::shared_ptr<const LaneMap> map) {
-  if (map == routes_.map) return;
+  if (map == routes_->map) return;
   require(map != nullptr, "map", "must not be null");
   validate(*map);
   const std::shared_ptr<const LaneMap> visible = visible_map(map, config_.omit);
@@ -79,7 +79,7 @@ void LaneCache::set_map(std::shared_ptr<const LaneMap> map) {
   for (const LaneLines& line : lines) midpoint.push_back(line.midpoint);
   LaneShapes shapes = lane_shapes(*visible, lines);
   std::vector<LaneEdge> topology = lane_topology(*visible);
-  Routes routes = Routes::of(std::move(map));
+  auto routes = std::make_shared<const Routes>(Routes::of(std::move(map)));
   std::unordered_map<std::string, std::size_t> known;
   for (std::size_t row = 0; row < has_token_.size(); ++row) {
     if (has_token_[row]) known.emplace(key(shapes_, row, config_.lane_points), row);

@@ -13,6 +13,8 @@ namespace trajpred::onboard {
 
 namespace {
 
+constexpr int MAX_THREADS = 1024;
+
 // One for the whole process, which lives as long as any session.
 Ort::Env& environment() {
   static Ort::Env env(ORT_LOGGING_LEVEL_ERROR, "trajpred");
@@ -20,6 +22,7 @@ Ort::Env& environment() {
 }
 
 Ort::SessionOptions options_of(const Bundle& bundle, int threads) {
+  require(0 <= threads && threads <= MAX_THREADS, "threads", "must be 0 to " + std::to_string(MAX_THREADS));
   Ort::SessionOptions options;
   options.SetIntraOpNumThreads(threads);
   options.SetLogSeverityLevel(ORT_LOGGING_LEVEL_ERROR);

@@ -11,6 +11,9 @@ namespace trajpred::onboard {
 
 namespace {
 
+// Describes what was thrown and is no std::exception.
+constexpr const char* NO_REASON = "unknown exception";
+
 // Replaces entries of `reasons` by those of `others`.
 void update_reasons(Reasons& reasons, const Reasons& others) {
   for (const auto& [name, reason] : others) reasons[name] = reason;
@@ -47,6 +50,12 @@ std::vector<std::string> encoded_ids(const Tokens& tokens) {
   return names;
 }
 
+template <class Runtime>
+Runtime& checked(const std::shared_ptr<Runtime>& runtime) {
+  require(runtime != nullptr, "runtime", "must not be null");
+  return *runtime;
+}
+
 // Formats a time as Python does where it is not finite.
 std::string time_text(double time_s) {
   if (std::isnan(time_s)) return "nan";
@@ -55,7 +64,11 @@ std::string time_text(double time_s) {
 
 }  // namespace
 
-TrackStream::TrackStream(Encoder& runtime, LaneMap map, std::string ego_id)
+SharedMap::SharedMap(LaneMap map) : pointer(std::make_shared<const LaneMap>(std::move(map))) {}
+
+SharedMap::SharedMap(std::shared_ptr<const LaneMap> map) : pointer(std::move(map)) {}
+
+TrackStream::TrackStream(Encoder& runtime, SharedMap map, std::string ego_id)
     : runtime_(runtime),
       ego_id_(std::move(ego_id)),
       history_(runtime.bundle().history(), runtime.bundle().step_s(), MAX_TRACKS),
@@ -63,11 +76,10 @@ TrackStream::TrackStream(Encoder& runtime, LaneMap map, std::string ego_id)
   set_map(std::move(map));
 }
 
-void TrackStream::set_map(LaneMap map) {
-  auto shared = std::make_shared<const LaneMap>(std::move(map));
+void TrackStream::set_map(SharedMap map) {
   try {
-    runtime_.lanes().set_map(shared);
-    map_ = std::move(shared);
+    runtime_.lanes().set_map(map.pointer);
+    map_ = std::move(map.pointer);
   } catch (const DataError& error) {
     pending_warnings_.push_back(std::string("map rejected: ") + error.what());
   }
@@ -153,6 +165,8 @@ std::optional<Scene> TrackStream::scene() const {
   scene.focal = ego.value_or(*latest);
   scene.tracks = history_.tracks();
   scene.map = map_;
+  const std::shared_ptr<const Routes>& routes = runtime_.lanes().routes();
+  if (routes->map == map_) scene.routes = routes;  // another stream may use the runtime, too
   return scene;
 }
 
@@ -182,9 +196,9 @@ bool TrackStream::is_recent(std::size_t row) const {
   return ago_s <= runtime_.bundle().features().memory_s + step_s / 10;
 }
 
-StreamingForecaster::StreamingForecaster(std::shared_ptr<Forecaster> runtime, LaneMap map, std::string ego_id,
-                                         Rule fallback)
-    : TrackStream(*runtime, std::move(map), std::move(ego_id)),
+StreamingForecaster::StreamingForecaster(std::shared_ptr<Forecaster> runtime, SharedMap map,
+                                         std::string ego_id, Rule fallback)
+    : TrackStream(checked(runtime), std::move(map), std::move(ego_id)),
       runtime_(std::move(runtime)),
       fallback_(std::move(fallback)) {}
 
@@ -200,6 +214,8 @@ OnboardForecast StreamingForecaster::update(double timestamp_s, const Detections
       forecast = runtime_->forecast(*current, targets);
     } catch (const std::exception& error) {  // a runtime for ONNX has its own classes
       note_failure("forecast", error.what(), warnings, missing);
+    } catch (...) {
+      note_failure("forecast", NO_REASON, warnings, missing);
     }
     stage_ms = runtime_->stage_ms();
   }
@@ -233,12 +249,14 @@ Forecast StreamingForecaster::complete(Forecast forecast, const Reasons& missing
     return joined(forecast, others);
   } catch (const std::exception& error) {  // any function may be given
     warnings.push_back("fallback failed: " + on_one_line(error.what()));
-    return forecast;
+  } catch (...) {
+    warnings.push_back(std::string("fallback failed: ") + NO_REASON);
   }
+  return forecast;
 }
 
-StreamingEncoder::StreamingEncoder(std::shared_ptr<Encoder> runtime, LaneMap map, std::string ego_id)
-    : TrackStream(*runtime, std::move(map), std::move(ego_id)), runtime_(std::move(runtime)) {}
+StreamingEncoder::StreamingEncoder(std::shared_ptr<Encoder> runtime, SharedMap map, std::string ego_id)
+    : TrackStream(checked(runtime), std::move(map), std::move(ego_id)), runtime_(std::move(runtime)) {}
 
 StreamedTokens StreamingEncoder::update(double timestamp_s, const Detections& detections) {
   Warnings warnings;
@@ -251,6 +269,8 @@ StreamedTokens StreamingEncoder::update(double timestamp_s, const Detections& de
       static_cast<Tokens&>(result) = runtime_->encode(*current);
     } catch (const std::exception& error) {
       note_failure("encoder", error.what(), warnings, missing);
+    } catch (...) {
+      note_failure("encoder", NO_REASON, warnings, missing);
     }
     result.stage_ms = runtime_->stage_ms();
   }

@@ -46,8 +46,8 @@ class LaneCache {
   // Returns the lane encoder's inputs for rows of the map, by name.
   Arrays lane_inputs(const Rows& rows) const;
 
-  const std::shared_ptr<const LaneMap>& map() const { return routes_.map; }
-  const Routes& routes() const { return routes_; }
+  const std::shared_ptr<const LaneMap>& map() const { return routes_->map; }
+  const std::shared_ptr<const Routes>& routes() const { return routes_; }
   // Returns the number of lanes encoded so far.
   std::size_t encoded() const { return encoded_; }
 
@@ -56,7 +56,7 @@ class LaneCache {
   std::size_t dim_;
   FeatureConfig config_;
   std::size_t encoded_ = 0;
-  Routes routes_;
+  std::shared_ptr<const Routes> routes_ = std::make_shared<const Routes>();
   std::vector<Point> midpoint_;
   LaneShapes shapes_;
   std::vector<LaneEdge> topology_;

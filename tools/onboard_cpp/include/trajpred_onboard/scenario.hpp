@@ -39,6 +39,8 @@ struct Track {
 
 using Tracks = std::vector<Track>;
 
+struct Routes;
+
 // The observed steps of one scenario, all tracks with equally many states, in the frame of the map.
 struct Scene {
   std::string scenario_id;
@@ -46,7 +48,10 @@ struct Scene {
   // Row of the track at the centre.
   std::size_t focal = 0;
   Tracks tracks;
+  // Must not change afterwards: the lanes of the same object are processed once.
   std::shared_ptr<const LaneMap> map;
+  // Where its lanes lead, if that is known already.
+  std::shared_ptr<const Routes> routes;
 
   // Returns the number of steps.
   std::size_t num_observed() const;

@@ -45,6 +45,15 @@ struct StreamedTokens : Tokens {
   StageTimes stage_ms;
 };
 
+// A map, or one that several streams share: what one of them has processed serves all that share its runtime.
+struct SharedMap {
+  SharedMap() : SharedMap(LaneMap{}) {}
+  SharedMap(LaneMap map);
+  SharedMap(std::shared_ptr<const LaneMap> map);
+
+  std::shared_ptr<const LaneMap> pointer;
+};
+
 // Keeps the history of every track; base class of the streaming runtimes.
 //
 // Updates may come at any rate. States are kept on the model's time grid, which follows the tracker's clock;
@@ -53,12 +62,12 @@ class TrackStream {
  public:
   // Replaces the map, for instance by a new tile. If it is invalid, the current one stays and the next update
   // has a warning.
-  void set_map(LaneMap map);
+  void set_map(SharedMap map);
 
   const LaneMap& map() const { return *map_; }
 
  protected:
-  TrackStream(Encoder& runtime, LaneMap map, std::string ego_id);
+  TrackStream(Encoder& runtime, SharedMap map, std::string ego_id);
 
   // Adds the detections to the histories; returns why others were rejected, by id.
   Reasons add(double timestamp_s, const Detections& detections, Warnings& warnings);
@@ -107,7 +116,7 @@ class TrackStream {
 // default they have no futures.
 class StreamingForecaster : public TrackStream {
  public:
-  explicit StreamingForecaster(std::shared_ptr<Forecaster> runtime, LaneMap map = {},
+  explicit StreamingForecaster(std::shared_ptr<Forecaster> runtime, SharedMap map = {},
                                std::string ego_id = EGO_ID, Rule fallback = nullptr);
 
   // Adds the detections at `timestamp_s`, on any monotonic clock, and forecasts from there.
@@ -128,7 +137,8 @@ class StreamingForecaster : public TrackStream {
 // Encodes at each update of a tracker; arguments as for StreamingForecaster.
 class StreamingEncoder : public TrackStream {
  public:
-  explicit StreamingEncoder(std::shared_ptr<Encoder> runtime, LaneMap map = {}, std::string ego_id = EGO_ID);
+  explicit StreamingEncoder(std::shared_ptr<Encoder> runtime, SharedMap map = {},
+                            std::string ego_id = EGO_ID);
 
   // Adds the detections at `timestamp_s` and encodes the scene. Invalid input never throws.
   StreamedTokens update(double timestamp_s, const Detections& detections);
