@@ -148,6 +148,7 @@ def test_future_and_last_observation_of_tracks() -> None:
         *(("valid", {"valid": np.ones(shape, bool)}) for shape in ((A, T, 1), (T, A))),
         ("valid", {"position": np.full((A, T, 2), np.nan)}),
         ("heading", {"heading": np.full((A, T), np.nan)}),
+        ("heading", {"heading": np.full((A, T), 90.0)}),
         ("velocity", {"velocity": np.zeros((A, T))}),
         *(("focal", {"focal": row}) for row in (A, -1)),
         ("focal", {"position": np.zeros((0, T, 2))}),

@@ -34,6 +34,8 @@ OBJECT_TYPES = tuple(TYPICAL_SIZE)
 UNKNOWN_TYPE = OBJECT_TYPES.index("unknown")
 #: ``[10, 2]`` metres, indexed by ``Tracks.object_type``.
 TYPICAL_SIZES: NDArray[np.float64] = np.array(list(TYPICAL_SIZE.values()))
+#: Largest heading (radians) in four turns either way: a larger one is in degrees.
+MAX_HEADING = 8 * np.pi
 #: The ``track_id`` of the recording vehicle.
 EGO_ID = "AV"
 
@@ -139,7 +141,11 @@ class Tracks:
         require_shape(self.velocity, (A, T, 2), "velocity")
         for name in ("position", "heading", "velocity"):
             require_finite(getattr(self, name), name, self.valid)
+        largest = np.abs(self.heading[self.valid]).max(initial=0.0)
+        require(largest <= MAX_HEADING, "heading", f"contains {largest:.4g}: must be radians, not degrees")
         require(within(self.object_type, len(OBJECT_TYPES)), "object_type", "must index OBJECT_TYPES")
         require(within(self.category, len(TrackCategory)), "category", "must be 0 to 3")
-        require(len(np.unique(self.track_id)) == A, "track_id", "contains a duplicate")
+        names, count = np.unique(self.track_id, return_counts=True)
+        repeated = ", ".join(names[count > 1][:3].tolist())
+        require(repeated == "", "track_id", f"contains a duplicate: {repeated}")
         require_rows(self.valid.any(axis=1), "valid", "contains a track without a valid step; leave it out")

@@ -282,7 +282,7 @@ def test_missing_and_unknown_tracks_are_reported(tmp_path: Path) -> None:
         "scored track 2 is missing",
         "track 9 is not in the scenario",
         "track AV is not in the scenario",
-        "30 steps are predicted instead of 60",
+        "30 steps are predicted instead of 60: predict all of them",
     ]
     assert file.missing(scene("t", 2)) == ["the scenario is not in the file"]
     assert file.forecast(scenario).track_id.tolist() == ["3"], "track 1 was never observed"
@@ -304,7 +304,7 @@ def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path:
     assert found.scenarios == len(store)
     assert found.metrics["all"]["count"] + found.missing["all"] == whole.metrics["all"]["count"]
     expected = {one.scenario_id: ["the scenario is not in the file"] for one in others}
-    expected |= {short.scenario_id: ["30 steps are predicted instead of 60"]}
+    expected |= {short.scenario_id: ["30 steps are predicted instead of 60: predict all of them"]}
     assert predictor.problems == expected
     expected |= {"unknown": ["is not in this split"]}
     assert problems_of(predictor, store.scenario_ids) == expected

@@ -86,6 +86,7 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         ("[" * 5000, "cannot be read (maximum recursion depth"),
         ("trainer: !!python/object/apply:os.getcwd []", "is not YAML: line 1: could not determine"),
         ("", "contains no settings"),
+        ("data: 5", "field 'data': must be settings, as 'data: {NAME: VALUE}', is 5"),
     ],
 )
 def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path: Path) -> None:

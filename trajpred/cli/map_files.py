@@ -32,7 +32,8 @@ def load_map(path: Path, origin: tuple[float, float] | None = None, crs: str | N
 def is_map(path: Path) -> bool:
     if not path.is_file():
         return False
-    return path.suffix in MAPS or (path.suffix == ".json" and MAP_KEY in path.read_bytes())
+    suffix = path.suffix.lower()
+    return suffix in MAPS or (suffix == ".json" and MAP_KEY in path.read_bytes())
 
 
 def save_map(

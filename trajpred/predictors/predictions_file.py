@@ -124,7 +124,7 @@ class PredictionsFile:
         steps = self.steps(scenario.scenario_id)
         recorded = future_steps(scenario)
         if predicted and steps != recorded:
-            problems.append(f"{steps} steps are predicted instead of {recorded}")
+            problems.append(f"{steps} steps are predicted instead of {recorded}: predict all of them")
         return problems
 
 

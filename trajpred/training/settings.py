@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
+#: Groups of settings.
+GROUPS = ("trainer", "model", "data", "pictures")
 #: Settings that are taken from others.
 LINKED = {"data.seed": "seed_everything", "record.weights": "weights"}
 
@@ -50,8 +52,13 @@ def check_files(args: Sequence[str]) -> None:
     for file in _configs(args):
         if file.is_fifo():
             continue  # it can be read once
-        if not isinstance(read_yaml(file), dict):
+        content = read_yaml(file)
+        if not isinstance(content, dict):
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
+        for group in GROUPS:
+            if not isinstance(content.get(group) or {}, dict):
+                problem = f"must be settings, as '{group}: {{NAME: VALUE}}', is {content[group]!r}"
+                raise DataError(problem, file=file, field=group)
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
 

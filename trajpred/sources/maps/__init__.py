@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ def read_map_file(
     """Read a map file as :func:`read_map` does; what was left out is returned instead of a warning."""
     # Damaged numbers may overflow; the result is checked.
     with readable(Path(path), "map"), np.errstate(all="ignore"):
-        content = read_bytes(Path(path))
+        content = read_bytes(Path(path)).removeprefix(BOM_UTF8)
         if content.lstrip()[:1] == b"{":
             _require_none({"origin": origin, "crs": crs}, "Argoverse 2")
             return _argoverse2(content)
