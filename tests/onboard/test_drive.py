@@ -12,10 +12,12 @@ import torch
 
 from tests.conftest import run
 from tests.sources.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
+from trajpred.lane_map import LaneMap
 from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.drive_lines import drive_line
 from trajpred.onboard.replay import detections
 from trajpred.sources.argoverse2 import read_scenario
+from trajpred.sources.maps import write_map
 from trajpred.sources.recorded_drive import RecordedDrive
 from trajpred.viz.viewer.drive_file import OBJECTS, ROAD, SCENE
 
@@ -58,6 +60,16 @@ def test_a_drive_becomes_predicted_objects(
             path = expected.trajectory[row, expected.probability[row].argmax()]
             xy = np.array([[pose.position.x, pose.position.y] for pose in best.path[1:]])
             np.testing.assert_allclose(xy, path, atol=5e-3)
+
+
+def test_a_map_of_another_frame_is_a_problem(
+    sample_folders: list[Path], bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = sample_folders[0]
+    drive = write_drive(read_scenario(folder), tmp_path / "drive.mcap", steps=2)
+    write_map(LaneMap.from_centerlines([[[9e4, 0.0], [9e4 + 50, 0.0]]]), tmp_path / "far.json")
+    assert run("replay", "--tracks", drive, "--map", tmp_path / "far.json", "--bundle", bundle) == 1
+    assert "no lane of the map was near an object" in capsys.readouterr().out
 
 
 def test_problems_of_a_drive_are_counted(

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 DRIVE = ".jsonl"
 #: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
+#: The problem of a map whose lanes were never near an object.
+FAR_MAP = (
+    "no lane of the map was near an object: is the map in the objects' frame? of Lanelet2, give --origin"
+)
 
 
 def replay(
@@ -197,6 +201,8 @@ def replay_drive(
         if not result.latency_ms:  # within the block, so that an earlier file stays
             print_problems(tracks, drive.problems)
             raise DataError(f"has no readable message in {drive.topic}", file=tracks)
+    if len(lane_map) and not result.encoded:
+        drive.problems[FAR_MAP] += 1
     print_problems(tracks, drive.problems + result.warnings)
     print_rows({"map": f"{map.format}, {map.frame}"} | summary(result))
     if out is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.errors import require_not_negative
+from trajpred.errors import require, require_not_negative
 from trajpred.geometry import last_step, norm
 from trajpred.metrics import average_error
 from trajpred.metrics.groups import MOVING_M
@@ -49,6 +49,10 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         require_not_negative(**vars(self))
+        agents = self.focal + self.scored + self.others
+        require(
+            agents > 0, "model.loss", "has no positive weight of focal, scored or others: nothing is learned"
+        )
 
 
 def prediction_losses(
