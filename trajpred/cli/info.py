@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from trajpred.cli.map_files import is_map, load_map, save_map
+from trajpred.cli.raw_data import Rows, describe_raw, scenario_rows
 from trajpred.errors import DataError, require
 from trajpred.model import pretrained
 
 if TYPE_CHECKING:
-    from trajpred.scenario import Scenario
-    from trajpred.sources import Source
-    from trajpred.sources.raw_scenario import RawScenario
+    pass
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
-#: Scenarios of a split that are tried in order to recognise raw data.
-TRIED = 3
-#: What is shown: a line for each name.
-Rows = dict[str, Any]
 
 
 def info(
@@ -94,7 +88,7 @@ def describe(
     if path.suffix == ".parquet" and path.is_file():
         return f"Predictions {path}", _predictions(path)
     if path.exists():
-        return _raw(path)
+        return describe_raw(path)
     return _stored(what, store)
 
 
@@ -255,58 +249,8 @@ def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
         names = f"nor a file, nor shipped weights: {pretrained.names()}"
         raise DataError(f"{error.message}, {names}", file=error.file) from None
     rows: Rows = {"split": scenarios.split, "store": folder}
-    rows.update(_scenario(scenarios[scenarios.index(scenario_id)]))
+    rows.update(scenario_rows(scenarios[scenarios.index(scenario_id)]))
     return f"Scenario {scenario_id}", rows
-
-
-def _raw(path: Path) -> tuple[str, Rows]:
-    """Describe raw data: one scenario, or the folder of a data set."""
-    from trajpred.sources import SOURCES
-    from trajpred.sources.raw_scenario import RawScenario
-
-    for name, source in SOURCES.items():
-        rows: Rows = {"source": name}
-        with suppress(DataError, OSError):
-            rows.update(_scenario(source.read(RawScenario.of(path))))
-            return f"Scenario {path}", rows
-        with suppress(DataError, OSError):
-            splits = source.scenarios(path)
-            _read_one(source, splits)
-            for split, scenarios in splits.items():
-                rows[split] = f"{len(scenarios):,} scenarios"
-            return f"Raw data {path}", rows
-    kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
-    raise DataError(f"is not a {kinds}", file=path)
-
-
-def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
-    """Read a scenario, since folders of other data may look alike. Raises: DataError if none is readable."""
-    problem = DataError("holds no scenario")
-    for scenarios in splits.values():
-        for raw in scenarios[:TRIED]:
-            try:
-                source.read(raw)
-                return
-            except DataError as error:
-                problem = error
-    raise problem
-
-
-def _scenario(scenario: Scenario) -> Rows:
-    from trajpred.tracks import OBJECT_TYPES, TrackCategory
-
-    tracks = scenario.tracks
-    observed = scenario.num_observed
-    future = scenario.num_steps - observed
-    focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
-    return {
-        "city": scenario.city,
-        "time": f"{observed} + {future} steps of {scenario.step_s:.2g} s",
-        "tracks": tracks,
-        "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
-        "focal": f"{focal_type} {scenario.focal_id}",
-        "map": scenario.map,
-    }
 
 
 def _megabytes(files: Iterable[Path]) -> str:

@@ -24,9 +24,7 @@ DRIVE = ".jsonl"
 #: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
 #: The problem of a map whose lanes were never near an object.
-FAR_MAP = (
-    "no lane of the map was near an object: is the map in the objects' frame? of Lanelet2, give --origin"
-)
+FAR_MAP = "no lane of the map was near an object: give one in the objects' frame (of Lanelet2, with --origin)"
 
 
 def replay(

@@ -18,14 +18,13 @@ from trajpred.geometry import norm, rotate
 from trajpred.lane_map import LaneMap
 from trajpred.motion import STANDING_SPEED, given_heading
 from trajpred.scenario import Scenario
+from trajpred.sources.commonroad_states import is_static_obstacle, states_of
 from trajpred.sources.maps.commonroad import read as read_lanelets
 from trajpred.sources.maps.segments import lane_map_of
 from trajpred.sources.raw_scenario import RawScenario
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
-    as_number,
-    integer,
     number,
     parse,
     read_bytes,
@@ -149,8 +148,8 @@ class _Recording:
                 continue
             names.append(obstacle.get("id", ""))
             kinds.append(OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown"))
-            statics.append(_is_static(obstacle))
-            path = _states(obstacle)
+            statics.append(is_static_obstacle(obstacle))
+            path = states_of(obstacle)
             states.append(path)
             steps += [step for step, _ in path]
         is_static = np.array(statics, np.bool_)
@@ -273,36 +272,3 @@ def _focal(position: NDArray[np.float64], candidate: NDArray[np.bool_], now: int
     error = np.nan_to_num(norm(steady - position[:, now:])).max(axis=1)
     seen = np.where(candidate, np.isfinite(position[..., 0]).sum(1), -1)
     return int(np.lexsort((error, seen))[-1])
-
-
-def _is_static(obstacle: Element) -> bool:
-    return "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
-
-
-def _states(obstacle: Element) -> list[tuple[int, list[float]]]:
-    """Return the step and the values of each state of an obstacle, see :func:`_state`."""
-    elements = [*obstacle.iterfind("initialState"), *obstacle.iterfind("trajectory/state")]
-    return [_state(element) for element in elements]
-
-
-def _state(state: Element) -> tuple[int, list[float]]:
-    """Return the step of a state, and its x, y, heading, velocity and velocityY."""
-    x = as_number(state.findtext("position//x"), "position.x")
-    y = as_number(state.findtext("position//y"), "position.y")
-    heading = _value(state, "orientation")
-    speed = _value(state, "velocity")
-    aside = _value(state, "velocityY")
-    step = integer(state.findtext("time/exact"), "time")
-    return step, [x, y, heading, speed, aside]
-
-
-def _value(state: Element, name: str) -> float:
-    """Return an exact value, or the middle of an interval; NaN without either."""
-    numbers: list[float] = []
-    for part in ("exact", "intervalStart", "intervalEnd"):
-        text = state.findtext(f"{name}/{part}")
-        if text is not None:
-            numbers.append(as_number(text, name))
-    if not numbers:
-        return np.nan
-    return sum(numbers) / len(numbers)

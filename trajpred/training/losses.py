@@ -50,9 +50,7 @@ class LossConfig:
     def __post_init__(self) -> None:
         require_not_negative(**vars(self))
         agents = self.focal + self.scored + self.others
-        require(
-            agents > 0, "model.loss", "has no positive weight of focal, scored or others: nothing is learned"
-        )
+        require(agents > 0, "model.loss", "needs a positive weight of focal, scored or other agents")
 
 
 def prediction_losses(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,31 +12,28 @@ from pydoc import locate
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from jsonargparse import ArgumentError
-from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from trajpred.errors import DataError, require
 from trajpred.files import naming_disk_errors
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
-from trajpred.model.pretrained import CHECKPOINTS, LAST
+from trajpred.model.pretrained import CHECKPOINTS
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import ensure_store
 from trajpred.time_grid import same_step
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
-    STOPPED,
     RecentCheckpoint,
     RunCheckpoint,
-    StoppedError,
     newest_checkpoint,
 )
-from trajpred.training.data_module import SceneData, without_held_out
+from trajpred.training.data_module import SceneData
 from trajpred.training.defaults import DEFAULTS, TRAINER_DEFAULTS
-from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
+from trajpred.training.distributed import check_precision, choose_devices
+from trajpred.training.fit import best_checkpoint, fit
 from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.mixed_scenarios import without_held_out
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
 from trajpred.training.settings import LINKED, check_files, configs_first, explain, same_settings
@@ -251,8 +246,8 @@ def train(args: Sequence[str] | None = None) -> TrainedRun | None:
     )
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
     with lock_run(cli.trainer), naming_disk_errors(folder):
-        _fit(cli)
-    checkpoint = _best_checkpoint(cli.trainer)
+        fit(cli.trainer, cli.model, cli.datamodule, cli.resume)
+    checkpoint = best_checkpoint(cli.trainer)
     if checkpoint is None or not cli.trainer.is_global_zero:
         return None
     # The spare copy of the last checkpoint is only for resuming.
@@ -264,46 +259,3 @@ def train(args: Sequence[str] | None = None) -> TrainedRun | None:
         history=cli.history,
         pictures=cli.config.pictures.scenes,
     )
-
-
-def _best_checkpoint(trainer: pl.Trainer) -> Path | None:
-    """Return the best checkpoint, or the last one if no validation has run; None if none was saved."""
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.best_model_path:
-            return Path(callback.best_model_path)
-    return None
-
-
-def _fit(cli: TrainCLI) -> None:
-    """Train to the end. Raises: SystemExit if a signal stops the run, or another process is lost."""
-    trainer = cli.trainer
-    try:
-        trainer.fit(cli.model, cli.datamodule, ckpt_path=cli.resume, weights_only=True)
-    except StoppedError as stop:
-        if trainer.is_global_zero:
-            print(f"\nStopped as requested; saved {stop.checkpoint}. {_advice(Path(stop.checkpoint))}")
-        # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
-        sys.exit(STOPPED if trainer.local_rank == 0 else 0)
-    except MisconfigurationException as error:
-        raise DataError(f"these settings cannot be used: {error}") from error
-    except torch.OutOfMemoryError as error:
-        advice = "lower --data.batch_size, or give --data.memory_gb"
-        raise DataError(f"the GPU's memory is full: {advice} ({error})") from error
-    except RuntimeError as error:
-        if "find_unused_parameters" in str(error):
-            problem = "parameters without a gradient cannot be trained by several processes"
-            advice = "give --trainer.devices 1, or --trainer.strategy ddp_find_unused_parameters_true"
-            raise DataError(f"{problem}: {advice}") from error
-        if trainer.world_size == 1 or not is_lost_connection(error):
-            raise
-        if trainer.strategy.launcher is not None:  # a process that hangs would outlive this one
-            trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
-        lost = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"
-        sys.exit(f"error: {lost}. Continue with --resume. ({str(error).splitlines()[0]})")
-
-
-def _advice(checkpoint: Path) -> str:
-    run = checkpoint.parent.parent
-    settings = [] if (run / "config.yaml").is_file() else ["..."]
-    resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
-    return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
