@@ -66,6 +66,7 @@ def test_the_future_is_not_used(sample_scenarios: list[Scenario], baseline: Base
         changed = {name: getattr(tracks, name).copy() for name in names}
         for name in names[:3]:
             changed[name][:, n:] = draw.normal(0, 100, changed[name][:, n:].shape)
+        changed["heading"][:, n:] = wrap_angle(changed["heading"][:, n:])
         # Every track must keep a valid step: only observed ones gain or lose future steps.
         changed["valid"][tracks.valid[:, :n].any(axis=1), n:] ^= True
         stamps = scenario.timestamps_ns.copy()
