@@ -173,3 +173,8 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     assert [*copy.parent.iterdir()] == [copy]
     with pytest.raises(DataError, match=r"trainer\.logger': must be given with its class_path"):
         train.train(["--resume", str(run), "--trainer.logger=true"])
+    content = torch.load(copy, weights_only=False)
+    for part in ("optimizer_states", "lr_schedulers", "loops"):
+        torch.save(content | {part: type(content[part])()}, copy)
+        with pytest.raises(DataError, match="lacks parts of the state of a training: fine-tune its weights"):
+            train.train(copied)

@@ -155,6 +155,9 @@ class TrainCLI(LightningCLI):
         """
         checkpoint, content = newest_checkpoint(path)
         require("optimizer_states" in content, "resume", f"{checkpoint} contains weights only")
+        complete = all(content.get(part) for part in ("optimizer_states", "lr_schedulers", "loops"))
+        advice = "fine-tune its weights with --weights"
+        require(complete, "resume", f"{checkpoint} lacks parts of the state of a training: {advice}")
         same = same_settings(content[CONFIG], self.config.model.as_dict())
         require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
         folder = checkpoint.resolve().parent
