@@ -251,6 +251,9 @@ def train(args: Sequence[str] | None = None) -> TrainedRun | None:
     with lock_run(cli.trainer), naming_disk_errors(folder):
         fit(cli.trainer, cli.model, cli.datamodule, cli.resume)
     checkpoint = best_checkpoint(cli.trainer)
+    if checkpoint is None and cli.resume is not None and cli.trainer.checkpoint_callbacks:
+        finished = "has been trained to its end: give more epochs with --trainer.max_epochs"
+        raise DataError(finished, file=cli.resume)
     if checkpoint is None or not cli.trainer.is_global_zero:
         return None
     # The spare copy of the last checkpoint is only for resuming.
