@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -14,9 +13,6 @@ from trajpred.cli.map_files import is_map, load_map, save_map
 from trajpred.cli.raw_data import Rows, describe_raw, scenario_rows
 from trajpred.errors import DataError, require
 from trajpred.model import pretrained
-
-if TYPE_CHECKING:
-    pass
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"

@@ -53,6 +53,7 @@ def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
 
 
 def scenario_rows(scenario: Scenario) -> Rows:
+    """Return what is shown of a scenario."""
     from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
     tracks = scenario.tracks

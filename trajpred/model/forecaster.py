@@ -207,7 +207,7 @@ def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     heading = split(agent.heading)
     velocity = split(agent.velocity)
     elapsed_s = split(agent.elapsed_s)
-    track_ids = np.hstack([np.zeros(0, np.str_), *agent.track_id])  # no agent may have any
+    track_ids = np.hstack([np.zeros(0, np.str_), *agent.track_id])  # no scene may have agents
     track_id = np.split(track_ids, agent.ptr[1:-1].cpu())
     forecasts = []
     for i, name in enumerate(batch.names):

@@ -63,7 +63,8 @@ Forecast lane_following(const Scene& scene, std::size_t horizon) {
   require(horizon > 0, "horizon", "must be positive");
   scene.validate();
   std::shared_ptr<const Routes> routes = scene.routes;
-  if (!routes) {
+  const bool is_known = routes && routes->map == scene.map;
+  if (!is_known) {
     if (scene.map) scene.map->validate();
     routes = std::make_shared<const Routes>(Routes::of(scene.map));
   }

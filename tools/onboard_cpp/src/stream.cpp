@@ -165,8 +165,7 @@ std::optional<Scene> TrackStream::scene() const {
   scene.focal = ego.value_or(*latest);
   scene.tracks = history_.tracks();
   scene.map = map_;
-  const std::shared_ptr<const Routes>& routes = runtime_.lanes().routes();
-  if (routes->map == map_) scene.routes = routes;  // another stream may use the runtime, too
+  scene.routes = runtime_.lanes().routes();  // of another map if another stream uses the runtime, too
   return scene;
 }
 

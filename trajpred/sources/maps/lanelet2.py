@@ -166,9 +166,10 @@ def _positions(
     is_local = np.isfinite(local).all(-1)
     if 2 * is_local[used].sum() >= max(used.sum(), 1):
         return local, "local_x and local_y", "local_x and local_y"
-    # Nodes of no way, such as a stray one at 0, 0, do not move the frame.
-    lat, lon = origin_of(degrees[used] if used.any() else degrees, origin)
-    xy = project(degrees, (lat, lon), crs)
+    if used.any():
+        degrees[~used] = np.nan  # a stray node, such as one at 0, 0, must not move the frame
+    xy = project(degrees, origin, crs)
+    lat, lon = origin_of(degrees, origin)
     frame = f"{crs or utm(lat, lon)}, from latitude {lat:.7g} and longitude {lon:.7g}"
     if is_local.any():
         frame += f"; local_x and local_y, of {is_local.sum()} of {len(nodes)} nodes, are not used"

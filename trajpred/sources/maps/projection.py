@@ -53,7 +53,8 @@ def origin_of(degrees: NDArray[np.float64], origin: tuple[float, float] | None) 
     point = middle if origin is None else origin
     lat, lon = as_array(point, np.float64, "origin", (2,)).tolist()
     require(abs(lat) <= 84 and abs(lon) <= 180, "origin", f"must be latitude and longitude, is {lat}, {lon}")
-    apart = np.abs(np.median(valid, axis=0) - (lat, lon)).max()
+    difference = np.median(valid, axis=0) - (lat, lon)
+    apart = np.abs((difference + 180) % 360 - 180).max()
     far = f"is {apart:.0f}° from the map: give its latitude, then its longitude"
     require(origin is None or apart <= FARTHEST_DEG, "origin", far)
     return lat, lon

@@ -50,7 +50,7 @@ struct Scene {
   Tracks tracks;
   // Must not change afterwards: the lanes of the same object are processed once.
   std::shared_ptr<const LaneMap> map;
-  // Where its lanes lead, if that is known already.
+  // Where its lanes lead, if that is known already; of another map they are not used.
   std::shared_ptr<const Routes> routes;
 
   // Returns the number of steps.
