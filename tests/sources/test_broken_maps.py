@@ -40,6 +40,11 @@ def relation(number: object, left: int, right: int) -> str:
     return f'<relation id="{number}">{members}<tag k="type" v="lanelet"/></relation>'
 
 
+def with_lanelet(way: str, right: int) -> bytes:
+    """Return the map with lanelet 9 between way 77, which ``way`` adds, and the way ``right``."""
+    return inserted(inserted(lanelet2(), b"<way", way), b"</osm>", relation(9, 77, right))
+
+
 def broken_road(**changes: object) -> bytes:
     """Return the town with another road "9", which is broken."""
     return inserted(town(), b"<junction", road("9", **changes))  # type: ignore[arg-type]
@@ -85,31 +90,19 @@ BROKEN = {
     ),
     "no extent": (
         lanelet2(),
-        inserted(
-            inserted(lanelet2(), b"<way", '<way id="77"><nd ref="3"/><nd ref="3"/></way>'),
-            b"</osm>",
-            relation(9, 77, 77),
-        ),
+        with_lanelet('<way id="77"><nd ref="3"/><nd ref="3"/></way>', 77),
         "1 lanelet left out: 9",
         "no length",
     ),
     "way twice": (
         lanelet2(),
-        inserted(
-            inserted(lanelet2(), b"<way", WAY_TWICE),
-            b"</osm>",
-            relation(9, 77, 11),
-        ),
+        with_lanelet(WAY_TWICE, 11),
         "1 lanelet left out: 9",
         "no unique way",
     ),
     "node twice": (
         lanelet2(),
-        inserted(
-            inserted(lanelet2(), b"<way", NODE_TWICE),
-            b"</osm>",
-            relation(9, 77, 11),
-        ),
+        with_lanelet(NODE_TWICE, 11),
         "1 lanelet left out: 9",
         "no unique way",
     ),

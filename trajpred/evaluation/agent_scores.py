@@ -101,13 +101,25 @@ def held_by_interval(agents: ScoredAgents, step: int) -> NDArray[np.float64]:
     """
     if agents.scale is None:
         return np.full(len(agents), np.nan)
-    offset = agents.target[:, None, step - 1] - agents.trajectory[:, :, step - 1]
-    nearest = norm(offset).argmin(1)
-    rows = np.arange(len(agents))
-    error = rotate(offset[rows, nearest], -agents.origin_heading)
-    level = laplace_levels(error, agents.scale[rows, nearest, step - 1])
+    nearest = norm(agents.target[:, None, step - 1] - agents.trajectory[:, :, step - 1]).argmin(1)
+    level = interval_levels(agents, nearest, slice(step - 1, step))[:, 0]
     share = (level <= INTERVAL).mean(-1)
     return np.where(agents.valid[:, step - 1], share, np.nan)
+
+
+def interval_levels(
+    agents: ScoredAgents, mode: NDArray[np.int64], steps: slice = slice(None)
+) -> NDArray[np.float64]:
+    """Compute the levels ``[A, steps, 2]`` of the intervals of ``mode`` ``[A]`` that just contain the truth.
+
+    The forecasts must have scales. Levels are :func:`~trajpred.metrics.calibration.laplace_levels`, along the
+    axes of each agent's own frame.
+    """
+    assert agents.scale is not None
+    rows = np.arange(len(agents))
+    error = agents.target[:, steps] - agents.trajectory[rows, mode, steps]
+    error = rotate(error, -agents.origin_heading[:, None])
+    return laplace_levels(error, agents.scale[rows, mode, steps])
 
 
 def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from trajpred.evaluation.agent_scores import (
     best_modes,
     horizon_columns,
     horizon_scores,
+    interval_levels,
     score_worlds,
 )
 from trajpred.evaluation.agent_truth import BOUNDS, FACTS
@@ -25,9 +26,8 @@ from trajpred.evaluation.agents import WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, score_streams
 from trajpred.forecast import Forecast
-from trajpred.geometry import rotate
 from trajpred.metrics import METRICS, columns, metric_names, paired_columns
-from trajpred.metrics.calibration import laplace_levels, reliability
+from trajpred.metrics.calibration import reliability
 from trajpred.scenario import Scenario
 from trajpred.splits import GROUPS
 
@@ -252,18 +252,15 @@ class Calibration:
     def add(self, agents: ScoredAgents) -> None:
         """Add the agents of a batch."""
         best = best_modes(agents)
+        levels = None if agents.scale is None else interval_levels(agents, best)
         for group, member in agents.member.items():
             for k in np.unique(agents.modes[member]):
                 rows = member & (agents.modes == k)
                 p = agents.probability[rows, :k]
                 for top in (False, True):
                     self._modes[group, top] += reliability(p, best[rows], BINS, top)
-            if agents.scale is not None:
-                rows = np.flatnonzero(member)
-                mode = best[rows]
-                error = agents.target[rows] - agents.trajectory[rows, mode]
-                error = rotate(error, -agents.origin_heading[rows, None])
-                level = laplace_levels(error, agents.scale[rows, mode])[agents.valid[rows]]
+            if levels is not None:
+                level = levels[agents.valid & member[:, None]]
                 within = [(level <= limit).sum() for limit in LEVELS]
                 self._within[group] += [*within, level.size]
 
