@@ -164,6 +164,18 @@ def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: 
     assert recut(batch, AugmentConfig(), FeatureConfig(), np.array([0])) is batch
 
 
+def test_windows_rest_on_recordings(sample_scenarios: list[Scenario]) -> None:
+    """A pseudo-labelled future counts for nothing: 2 s after the forecast the focal agent is recorded."""
+    scenario = replace(sample_scenarios[0], continued=30)  # 50 observed and 30 recorded steps, then 30 others
+    batch = ScenarioBatch.of([scenario])
+    ends = set()
+    for key in range(200):
+        cut = recut(batch, AugmentConfig(later_s=6.0), FeatureConfig(), np.array([key]))
+        ends.add(int(cut.recorded[0]) - cut.num_observed)
+    assert min(ends) == 20
+    assert max(ends) == 30
+
+
 def is_moved(cut: ScenarioBatch, batch: ScenarioBatch, rows: np.ndarray, later: int) -> bool:
     """Return whether the tracks ``rows`` are those of a forecast made ``later`` steps."""
     in_cut, in_batch = spans(later)

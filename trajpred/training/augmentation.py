@@ -39,8 +39,11 @@ class _Draw(IntEnum):
     UNKNOWN = 11
 
 
-#: The longest gap in a history, as a share of its steps.
+#: The longest gap in a history, as a fraction of its steps.
 _LONGEST_GAP = 0.2
+#: Seconds that are recorded after the time of a forecast that is moved: a model that is shown long histories
+#: only where little was recorded after them learns that long histories have no future.
+_RECORDED_S = 2.0
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -112,7 +115,8 @@ def recut(
     """Vary the recordings; the variation of each is a function of its number in ``keys`` ``[S]`` alone.
 
     The time of the forecast moves: what was the future becomes history, or the reverse. Scenes whose focal
-    agent would have no history, or no future, keep their time. Some scenes lose their map.
+    agent would have no history, or less than :data:`_RECORDED_S` of recorded future, keep their time. Some
+    scenes lose their map.
     """
     if config.no_map:
         batch = batch.without_map(uniform(keys, _Draw.NO_MAP) < config.no_map)
@@ -125,7 +129,8 @@ def recut(
     focal = batch.tracks.valid[batch.focal]
     step = np.arange(focal.shape[1])
     has_history = (focal & (step < now)).any(1)
-    has_future = (focal & (step >= now)).any(1)
+    labelled = focal & (step >= now) & (step < batch.recorded[:, None])
+    has_future = labelled.sum(1) * batch.step_s > _RECORDED_S - batch.step_s / 2
     observed = window.history or batch.num_observed
     future = window.future or batch.num_future
     return batch.window(observed, future, np.where(has_history & has_future, later, 0))
