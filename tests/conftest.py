@@ -19,13 +19,13 @@ from hypothesis import settings
 
 from tests.offline import offline
 from tests.without_av2 import skip_its_users
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import discover, read_scenario
-from trajpred.tracks import Tracks
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "datasets" / "argoverse2" / "sample"

@@ -27,8 +27,8 @@ ENTRY = {"trajpred", "trajpred.__main__"}  # the public names, and the command
 #: What records offer from further down the data flow, imported when it is called: the picture of a scenario
 #: in a notebook, and ``LaneMap.read``.
 CONVENIENCES = {
-    ("trajpred.scenario", "trajpred.viz.scene"),
-    ("trajpred.lane_map", "trajpred.sources.maps"),
+    ("trajpred.data.scenario", "trajpred.viz.scene"),
+    ("trajpred.data.lane_map", "trajpred.sources.maps"),
 }
 
 

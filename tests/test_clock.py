@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import rejected
-from trajpred.clock import MAX_LOST, with_lost_frames
+from trajpred.data.scenario import Scenario
+from trajpred.data.time import MAX_LOST, with_lost_frames
 from trajpred.errors import DataError
 from trajpred.predictors.baselines import constant_velocity
-from trajpred.scenario import Scenario
 
 SPEED = 15.0
 EPOCH_NS = 315_969_904 * 10**9

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.environment import THREADS, WAITING, cores
+from trajpred.data.environment import THREADS, WAITING, cores
 
 
 @pytest.mark.parametrize(

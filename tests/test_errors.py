@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from trajpred.arrays import as_array
+from trajpred.data.checks import as_array, as_name, as_names, encode
 from trajpred.errors import DataError, require_rows, within
-from trajpred.names import as_name, as_names, encode
 
 
 @pytest.mark.parametrize(

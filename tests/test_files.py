@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.files import atomic_file
+from trajpred.data.files import atomic_file
 
 
 @pytest.mark.parametrize("flush", [True, False])

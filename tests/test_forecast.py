@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from trajpred.data.forecast import STILL_STEP, Attention, Forecast
+from trajpred.data.geometry import Pose, unit_vector, wrap_angle
 from trajpred.errors import DataError
-from trajpred.forecast import STILL_STEP, Attention, Forecast
-from trajpred.geometry import Pose, unit_vector, wrap_angle
 
 STEP = 0.1
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from trajpred.geometry import (
+from trajpred.data.geometry import (
     Pose,
     direction,
     last_step,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trajpred.data.lane_map import NO_LANE, LaneMap
+from trajpred.data.ragged import Ragged
 from trajpred.errors import DataError
-from trajpred.lane_map import NO_LANE, LaneMap
-from trajpred.ragged import Ragged
 
 LINES = [[[0, 0], [1, 0]], [[1, 0], [2, 0]], [[2, 0], [3, 1], [4, 1]]]
 

@@ -21,11 +21,11 @@ from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
 from tools.synthesize import make_scenario
 from trajpred.benchmark.timing import own_process
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.evaluation import evaluate
-from trajpred.lane_map import LaneMap
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict
-from trajpred.scenario import Scenario
 from trajpred.sources import RawScenario, Source
 from trajpred.store import ScenarioStore, prepare
 

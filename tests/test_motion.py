@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trajpred.geometry import (
+from trajpred.data.geometry import (
     unit_vector,
     wrap_angle,
 )
-from trajpred.motion import (
+from trajpred.data.motion import (
     STANDING_SPEED,
     STEP_S,
     causal_heading,

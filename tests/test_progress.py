@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trajpred import progress
+from trajpred.data import files as progress
 
 
 def test_a_loop_prints_whole_lines_where_no_one_watches(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from trajpred import load_predictor
+from trajpred.data.batch import ScenarioBatch
 from trajpred.evaluation import evaluate
 from trajpred.features.scene_graph import build_batch
 from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, PerturbedPredictor
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore
 
 

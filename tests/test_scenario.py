@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from tests.conftest import INVALID_NAMES, equal
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import causal_heading, causal_velocity
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap
-from trajpred.motion import causal_heading, causal_velocity
 from trajpred.predictors.baselines import constant_velocity
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 A, T, OBSERVED = 3, 20, 12
 

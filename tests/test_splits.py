@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import run
+from trajpred.data.splits import CALIBRATION_PART, HALF, HOLD_OUT, draw, half_of
 from trajpred.errors import DataError
-from trajpred.splits import CALIBRATION_PART, HALF, HOLD_OUT, draw, half_of
 from trajpred.store import ScenarioStore
 
 #: Ids as those of Argoverse 1, which differ in few characters.

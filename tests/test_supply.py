@@ -106,7 +106,7 @@ import sys, trajpred
 assert not {"torch", "matplotlib", "numpy", "pyarrow"} & set(sys.modules)
 trajpred.Scenario
 assert "numpy" in sys.modules and not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
-import trajpred.forecast, trajpred.sources, trajpred.store, trajpred.features.lanes, trajpred.cli.main
+import trajpred.data.forecast, trajpred.sources, trajpred.store, trajpred.features.lanes, trajpred.cli.main
 import trajpred.onboard.forecaster
 assert not {"torch", "av2"} & set(sys.modules)
 """

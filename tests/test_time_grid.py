@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.motion import heading_known
+from trajpred.data.resample import earlier, recut, resample, resample_forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
-from trajpred.motion import heading_known
-from trajpred.scenario import Scenario
-from trajpred.time_grid import earlier, recut, resample, resample_forecast
 
 
 def steady(step_s: float, observed: int = 9, future: int = 8, **states: object) -> Scenario:

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from tools.model_card import model_card
 from trajpred.cli.scenarios import open_split
+from trajpred.data.files import atomic_file
+from trajpred.data.geometry import norm
+from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.features.scene_graph import build_batch
-from trajpred.files import atomic_file
-from trajpred.geometry import norm
 from trajpred.model import Forecaster, pretrained
 from trajpred.model.checkpoint import (
     CALIBRATION,
@@ -34,7 +35,6 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import display_name
 from trajpred.predictors.forecast_store import in_batches
-from trajpred.splits import Half
 from trajpred.store import ScenarioStore
 
 #: Maximum size of a file of weights.

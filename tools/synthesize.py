@@ -21,14 +21,13 @@ from joblib import Parallel, delayed
 
 from tools.synthetic_roads import Roads
 from tools.synthetic_traffic import STEP_S, observe, simulate
-from trajpred.environment import processes
+from trajpred.data.environment import processes
+from trajpred.data.files import progress_bar, require_writable
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
-from trajpred.files import require_writable
-from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import TEXT
 from trajpred.sources.av2_objects import map_archive
-from trajpred.tracks import OBJECT_TYPES
 
 #: Nanoseconds of the first step; all stamps are multiples of 256 and therefore exact in float64.
 EPOCH_NS = 315_964_800 * 10**9

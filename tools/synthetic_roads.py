@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.geometry import arc_length, direction, norm, points_along, rotate, unit_vector, wrap_angle
-from trajpred.lane_map import MARK_TYPES, NO_LANE, LaneMap
-from trajpred.names import encode
-from trajpred.ragged import Ragged
+from trajpred.data.checks import encode
+from trajpred.data.geometry import arc_length, direction, norm, points_along, rotate, unit_vector, wrap_angle
+from trajpred.data.lane_map import MARK_TYPES, NO_LANE, LaneMap
+from trajpred.data.ragged import Ragged
 
 #: Width of a lane (metres).
 LANE_WIDTH = 3.5

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tools.synthetic_roads import ARM_LENGTH, GRID, SHOULDER, SPEED_LIMIT, Paths, Roads
-from trajpred.geometry import norm, to_local, unit_vector, wrap_angle
-from trajpred.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, TrackCategory, Tracks
+from trajpred.data.geometry import norm, to_local, unit_vector, wrap_angle
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, TrackCategory, Tracks
 
 #: Seconds between steps.
 STEP_S = 0.1

@@ -16,18 +16,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trajpred.data.forecast import Forecast
+    from trajpred.data.lane_map import LaneMap
+    from trajpred.data.ragged import Ragged
+    from trajpred.data.resample import resample
+    from trajpred.data.scenario import Scenario
+    from trajpred.data.tracks import Tracks
     from trajpred.errors import DataError
-    from trajpred.forecast import Forecast
-    from trajpred.lane_map import LaneMap
     from trajpred.model.forecaster import from_pretrained
     from trajpred.model.pretrained import list_models
     from trajpred.predictors import Predictor, load_predictor
-    from trajpred.ragged import Ragged
-    from trajpred.scenario import Scenario
     from trajpred.sources.av2_objects import from_av2, to_av2
     from trajpred.sources.maps import read_map
-    from trajpred.time_grid import resample
-    from trajpred.tracks import Tracks
     from trajpred.viz import draw_scene, plot_scenario
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from trajpred.benchmark.onboard import CROWDED, MANY, _processes, _size_mb, with_duplicates
+from trajpred.data.scenario import Scenario
 from trajpred.onboard.bundle import Bundle
-from trajpred.scenario import Scenario
 
 
 def test_distant_agents_are_duplicated_beside_themselves(sample_scenarios: list[Scenario]) -> None:

@@ -15,8 +15,8 @@ from matplotlib.image import imread
 
 from tests.conftest import SAMPLE, run
 from tests.store.scenarios import made
-from trajpred.cli.pictures import file_stems
 from trajpred.cli.scenarios import choose
+from trajpred.cli.visualize import file_stems
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 

@@ -18,7 +18,8 @@ from packaging.requirements import Requirement
 from tests.conftest import ROOT, run
 from tests.store.scenarios import flip
 from trajpred import doctor
-from trajpred.doctor import Finding, machine
+from trajpred.cli import doctor as machine
+from trajpred.doctor import Finding
 from trajpred.model import pretrained
 from trajpred.store.shards import sealed, unsealed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trajpred.scenario import Scenario
+from trajpred.data.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from trajpred.forecast import Forecast
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.predictors import Predictor
-from trajpred.scenario import Scenario
 
 
 class Scattered(Predictor):

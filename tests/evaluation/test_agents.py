@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
+from trajpred.data.forecast import Forecast
+from trajpred.data.motion import MOVED_M
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
 from trajpred.evaluation.agent_scores import agent_scores
 from trajpred.evaluation.agent_truth import MANOEUVRES, facts_of, groups_of, manoeuvres
 from trajpred.evaluation.agents import ScoredAgents
-from trajpred.forecast import Forecast
-from trajpred.motion import MOVED_M
 from trajpred.predictors import load_predictor
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 STEPS = np.arange(1, 61) / 60
 Path2 = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -10,7 +10,8 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.conftest import run
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
-from trajpred import environment, to_av2
+from trajpred import to_av2
+from trajpred.data import environment
 from trajpred.errors import DataError
 from trajpred.evaluation import agent_scores, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2

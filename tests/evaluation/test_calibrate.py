@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from tests.predictors.saved import saved
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.evaluation.calibrate import Sample, _fit, calibrate
 from trajpred.metrics.calibration import apply_temperature
 from trajpred.model.checkpoint import CALIBRATION, TRAINING, read_checkpoint
 from trajpred.predictors import CheckpointPredictor
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 

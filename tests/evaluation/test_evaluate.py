@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
 from tests.features.scenes import with_tracks
 from tests.model.small import small_model
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.predictors import load_predictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training.data_module import SceneDataset

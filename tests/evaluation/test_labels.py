@@ -14,8 +14,7 @@ from tests.conftest import run
 from tools.synthesize import make_scenario, scenario_table, write_scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
-from trajpred.evaluation.labels import LabelledStore
-from trajpred.evaluation.observed import ObservedStore
+from trajpred.evaluation.labels import LabelledStore, ObservedStore
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predict import predict
 from trajpred.store import ScenarioStore, prepare

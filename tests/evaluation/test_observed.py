@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import run
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.evaluation.observed import ObservedStore
+from trajpred.evaluation.labels import ObservedStore
 from trajpred.predictors import load_predictor
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 

@@ -12,14 +12,14 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.evaluation.predictors import Scattered, ScatteredWorlds
 from tests.features.scenes import straight
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import GROUPS
 from trajpred.evaluation.agent_scores import agent_scores, horizon_columns, horizon_scores
 from trajpred.evaluation.agent_truth import FACTS, groups_of
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.evaluation.scores import LEVELS, Scores
-from trajpred.forecast import Forecast
 from trajpred.predictors import load_predictor
-from trajpred.scenario import Scenario
-from trajpred.splits import GROUPS
 
 ROAD = [[[-100, 0], [300, 0]]]
 

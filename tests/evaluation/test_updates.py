@@ -11,14 +11,14 @@ import pytest
 from av2.datasets.motion_forecasting.eval import metrics as av2
 from scipy.optimize import linear_sum_assignment
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.evaluation import evaluate, read_results, write_results
 from trajpred.evaluation.report import change_tables, tables
 from trajpred.evaluation.scores import Scores
-from trajpred.forecast import Forecast
 from trajpred.metrics import metric_names
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedForecast, StreamedPredictor
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 ERRORS = ("minADE6", "minFDE6")

@@ -13,6 +13,7 @@ import torch
 from filelock import FileLock
 
 from tests.model.small import TINY
+from trajpred.data.scenario import Scenario
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.model import Forecaster
@@ -20,7 +21,6 @@ from trajpred.model.checkpoint import CONFIG
 from trajpred.onboard import OnboardForecaster
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
 
 
 def save_model(path: Path, settings: dict[str, dict]) -> Path:

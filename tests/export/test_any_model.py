@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from tests.conftest import ROOT, run
 from tests.export.conftest import save_model, traced_before
 from tests.model.small import SIZES, TINY
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.export.any_model import RealScene
 from trajpred.export.export_bundle import export_bundle
@@ -24,8 +26,6 @@ from trajpred.nn.edge_attention import Operator
 from trajpred.onboard import Bundle, OnboardEncoder, OnboardForecaster
 from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 CONFIGS = sorted(path.stem for path in (ROOT / "configs" / "model").glob("*.yaml"))
 

@@ -11,12 +11,12 @@ import torch
 
 from tests.features.scenes import alone
 from trajpred import resample
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.export.check import Case, Check, check, require_limits, with_tolerance
 from trajpred.export.precision import PRECISIONS
-from trajpred.lane_map import LaneMap
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
 
 RULE = PRECISIONS["fp32"]
 

@@ -20,9 +20,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.conftest import run as trajpred
 from tests.onboard.cpp import build, run
+from trajpred.data.scenario import Scenario
 from trajpred.export.export_bundle import export_bundle
 from trajpred.onboard.bundle import EXAMPLE, GRAPHS, SIGNATURES
-from trajpred.scenario import Scenario
 
 pytestmark = pytest.mark.slow
 

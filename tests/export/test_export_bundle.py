@@ -21,6 +21,8 @@ from tests.conftest import run
 from tests.export.conftest import save_model, traced_before
 from tests.model.small import TINY
 from trajpred.cli.models import checked_rows
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
@@ -29,8 +31,6 @@ from trajpred.model import ModeDecoder, Prediction, SceneDecoder, SceneTokens
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import ENCODER_GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.features.scenes import straight
-from trajpred.lane_map import LaneMap
-from trajpred.scenario import Scenario
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 
 
 @pytest.fixture(scope="session", params=[0, 11], ids=["pittsburgh", "austin"])

@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import heading_known
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import EGO_ID, TrackCategory
 from trajpred.features.config import FeatureConfig
-from trajpred.features.scene_features import SceneFeatures, scene_features
-from trajpred.features.scene_graph import SceneBatch
-from trajpred.lane_map import LaneMap
-from trajpred.motion import heading_known
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import EGO_ID, TrackCategory
+from trajpred.features.scene_graph import SceneBatch, SceneFeatures, scene_features
 
 #: A translation by 10 km.
 FAR = (6000.0, -8000.0)

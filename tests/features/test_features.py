@@ -9,19 +9,18 @@ import pytest
 
 from tests.conftest import equal
 from tests.features.scenes import FAR, features_of, moved, other_future, straight
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import Pose
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import DataError
 from trajpred.features.agents import last_poses
-from trajpred.features.channels import LANE_KINDS, TOPOLOGY
-from trajpred.features.config import FeatureConfig
-from trajpred.features.scene_features import LaneFeatures, SceneFeatures, scene_features
-from trajpred.geometry import Pose
-from trajpred.lane_map import LaneMap
+from trajpred.features.config import LANE_KINDS, TOPOLOGY, FeatureConfig
+from trajpred.features.scene_graph import LaneFeatures, SceneFeatures, scene_features
 from trajpred.predictors.baselines import lane_following
 from trajpred.predictors.perturbations import perturbation
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
 DEFAULT = FeatureConfig()
 #: Keeps every lane and crossing, so row i is lane i.

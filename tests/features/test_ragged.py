@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trajpred.data.ragged import Ragged
 from trajpred.features.ragged import resample
-from trajpred.ragged import Ragged
 
 
 def interpolated(line: np.ndarray, points: int) -> np.ndarray:

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajpred.features.channels import DISTANCES, edge_channels
+from trajpred.data.geometry import Pose, rotate
+from trajpred.features.config import DISTANCES, edge_channels
 from trajpred.features.relations import edge_features, nearest
-from trajpred.geometry import Pose, rotate
 
 KINDS = 3
 HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)

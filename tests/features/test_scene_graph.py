@@ -12,13 +12,11 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.features.scenes import features_of, straight
-from trajpred.features.channels import TOPOLOGY
-from trajpred.features.config import FeatureConfig, GraphConfig, SceneConfig
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
+from trajpred.features.config import TOPOLOGY, FeatureConfig, GraphConfig, SceneConfig
 from trajpred.features.relations import EDGE_KINDS, LANE_TO_LANE, RELATIONS
-from trajpred.features.scene_features import scene_features
-from trajpred.features.scene_graph import build_batch, scene_graph
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
+from trajpred.features.scene_graph import build_batch, scene_features, scene_graph
 
 DENSE = GraphConfig(5, 4, 3, 2, agent_radius_m=40.0, lane_radius_m=30.0)
 BOUNDS = {

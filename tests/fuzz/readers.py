@@ -26,19 +26,21 @@ from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, 
 from tests.sources import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from tools.synthesize import make_scenario, write_scenario
+from trajpred.data.forecast import Forecast
+from trajpred.data.lane_map import LaneMap
 from trajpred.errors import DataError
 from trajpred.evaluation.report.of_recipes import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
-from trajpred.forecast import Forecast
-from trajpred.lane_map import LaneMap
+from trajpred.integrations import commonroad
+from trajpred.integrations.maps.segments import faults
 from trajpred.metrics.calibration import ConformalRegions
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_model, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
-from trajpred.sources import argoverse1, argoverse1_map, argoverse2, commonroad
+from trajpred.sources import argoverse1, argoverse2
+from trajpred.sources import argoverse1 as argoverse1_map
 from trajpred.sources.av2_objects import map_archive
-from trajpred.sources.maps.segments import faults
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)

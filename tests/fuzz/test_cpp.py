@@ -12,9 +12,9 @@ import pytest
 
 from tests.export.conftest import *  # noqa: F403
 from tests.onboard.cpp import Update, build, cpp_results, lines_of, run
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.onboard import Detections
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,10 @@ import pytest
 from tests.fuzz.readers import READERS, SCENARIO, raw_store
 from tests.sources.argoverse1_files import made_map
 from tools.synthesize import scenario_table, write_scenario
+from trajpred.data.checks import as_names
 from trajpred.errors import DataError
-from trajpred.names import as_names
-from trajpred.sources import argoverse1_map, argoverse2, reading
+from trajpred.sources import argoverse1 as argoverse1_map
+from trajpred.sources import argoverse2, reading
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare
 from trajpred.store.shards import sealed, unsealed

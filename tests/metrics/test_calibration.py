@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
 from trajpred.metrics.calibration import (
     ConformalRegions,
@@ -19,7 +20,6 @@ from trajpred.metrics.calibration import (
     laplace_levels,
     reliability,
 )
-from trajpred.tracks import OBJECT_TYPES
 
 Floats = NDArray[np.float64]
 

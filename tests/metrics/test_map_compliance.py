@@ -9,8 +9,11 @@ import pytest
 import shapely
 from numpy.typing import NDArray
 
-from trajpred.lane_map import LaneMap
-from trajpred.metrics.map_compliance import (
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.metrics.plausibility import (
     HALF_LANE_WIDTH_M,
     is_road_vehicle,
     off_road,
@@ -18,9 +21,6 @@ from trajpred.metrics.map_compliance import (
     road_area,
     wrong_way,
 )
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
 
 #: A street along x with one lane each way, 3.5 m apart.
 STREET = LaneMap.from_centerlines([[[0, 0], [50, 0], [100, 0]], [[100, 3.5], [0, 3.5]]])

@@ -10,13 +10,17 @@ import shapely
 from numpy.typing import NDArray
 
 from tests.features.scenes import moved
-from trajpred.geometry import rotate
-from trajpred.metrics import collisions as collisions_module
-from trajpred.metrics.collisions import collisions
-from trajpred.metrics.map_compliance import is_road_vehicle
-from trajpred.metrics.plausibility import KINEMATIC_LIMITS, infeasible, kinematics
-from trajpred.scenario import Scenario
-from trajpred.tracks import TYPICAL_SIZES
+from trajpred.data.geometry import rotate
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TYPICAL_SIZES
+from trajpred.metrics import plausibility as collisions_module
+from trajpred.metrics.plausibility import (
+    KINEMATIC_LIMITS,
+    collisions,
+    infeasible,
+    is_road_vehicle,
+    kinematics,
+)
 
 Floats = NDArray[np.float64]
 TIME = np.arange(1, 61) * 0.1

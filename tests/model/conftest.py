@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.model.small import small_model
-from trajpred.scenario import Scenario
+from trajpred.data.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from trajpred.data.scenario import Scenario
 from trajpred.features.config import SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Prediction
-from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 #: The fields of a Prediction, and how far float32 lets them differ (metres, nats).

@@ -19,12 +19,12 @@ from tests.model.small import (
     small_config,
     small_model,
 )
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.scene_graph import build_batch
-from trajpred.lane_map import LaneMap
 from trajpred.model import Prediction
 from trajpred.predictors.baselines import constant_velocity
-from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import prediction_losses
 

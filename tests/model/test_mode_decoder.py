@@ -11,18 +11,17 @@ from torch import Tensor
 
 from tests.features.scenes import straight
 from tests.model.small import assert_same, batch_of, evaluate_as, small_config, small_model
+from trajpred.data.geometry import Pose, rotate
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.features.channels import edge_channels
-from trajpred.features.config import FeatureConfig, SceneConfig
+from trajpred.features.config import FeatureConfig, SceneConfig, edge_channels
 from trajpred.features.scene_graph import build_batch
-from trajpred.geometry import Pose, rotate
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
 from trajpred.model.token_graph import MODE_EDGE_KINDS
 from trajpred.nn.relation import EdgeRelation
 from trajpred.predictors.baselines import lane_following
-from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import LossConfig, prediction_losses
 

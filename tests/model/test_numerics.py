@@ -19,13 +19,13 @@ from tests.features.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.systems import each_system, small
 from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.data.geometry import norm
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
 from trajpred.features.scene_graph import SceneBatch, build_batch
-from trajpred.geometry import norm
-from trajpred.lane_map import LaneMap
 from trajpred.model import Forecaster, Prediction
 from trajpred.model.pretrained import list_models
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
 from trajpred.sources import argoverse1
 from trajpred.training.lit_forecaster import LitForecaster
 

@@ -16,16 +16,16 @@ from tests.conftest import ROOT
 from tests.features.scenes import moved
 from tests.model.small import batch_of
 from tests.model.systems import each_config, each_system, small
+from trajpred.data.geometry import POSE_SCALE
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import GraphConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
-from trajpred.geometry import POSE_SCALE
 from trajpred.model import Forecaster, TransformerMSceneEncoder
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import laplacian_positional_encoding
 from trajpred.nn.published.graph_structure import UNREACHABLE
-from trajpred.scenario import Scenario
 
 
 @each_config
@@ -92,7 +92,7 @@ def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
     expected = laplacian_positional_encoding(edges, batch["lane"].batch, 8)
     torch.testing.assert_close(eigenvectors, expected, rtol=0, atol=1e-6)
     without = encoder.encode(batch_of(real)).agent
-    monkeypatch.setattr("trajpred.nn.published.graph_transformer_net.laplacian_positional_encoding", None)
+    monkeypatch.setattr("trajpred.nn.published.graph_transformer.laplacian_positional_encoding", None)
     assert torch.equal(encoder.encode(batch).agent, without)
     read: list[Tensor] = []
     encoder.place.register_forward_pre_hook(lambda module, args: read.append(args[0]))

@@ -11,9 +11,9 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 import trajpred.model
 from tests.model.small import batch_of
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.model.token_encoder import TokenEncoder
-from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 #: By encoder, values of the options that are neither switches nor rates of dropout.

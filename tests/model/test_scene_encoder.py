@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from tests.model.small import batch_of, checkpoint_of, evaluate_as, small_config
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.features.channels import HISTORY, VALID
-from trajpred.lane_map import LaneMap
+from trajpred.features.config import HISTORY, VALID
 from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
-from trajpred.scenario import Scenario
 from trajpred.training.lit_forecaster import LitForecaster
 
 

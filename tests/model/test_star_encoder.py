@@ -16,14 +16,14 @@ from torch_geometric.data import HeteroData
 from tests.conftest import ROOT
 from tests.model.small import batch_of
 from tests.model.systems import CONFIGS, small
-from trajpred.features.channels import EDGE_POSE
-from trajpred.geometry import POSE_SCALE, relative_pose
+from trajpred.data.geometry import POSE_SCALE, relative_pose
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.features.config import EDGE_POSE
 from trajpred.model import StarSceneEncoder
 from trajpred.model.star_encoder import Stars
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import flatten_stars
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
 
 
 @dataclass

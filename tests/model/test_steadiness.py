@@ -15,13 +15,13 @@ import torch
 
 from tests.conftest import ROOT
 from tests.features.scenes import moved
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import norm
+from trajpred.data.scenario import Scenario
 from trajpred.features.scene_graph import build_batch
-from trajpred.forecast import Forecast
-from trajpred.geometry import norm
 from trajpred.model import Forecaster
 from trajpred.model.pretrained import list_models
 from trajpred.predictors.predictions_file import future_steps
-from trajpred.scenario import Scenario
 from trajpred.sources import argoverse1
 from trajpred.store.codec import encode_batch, encode_row
 from trajpred.store.decoder import PARTS, decode, views

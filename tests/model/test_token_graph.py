@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.model.small import batch_of
+from trajpred.data.geometry import Pose
+from trajpred.data.scenario import Scenario
 from trajpred.features.relations import RELATIONS
-from trajpred.geometry import Pose
 from trajpred.model.token_graph import MODE_EDGE_KINDS, TokenGraph, fade_out, radius_edges
-from trajpred.scenario import Scenario
 
 
 def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list[Scenario]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trajpred.geometry import Pose
+from trajpred.data.geometry import Pose
 from trajpred.nn import DenseRelation, EdgeRelation, Padding, Relation
 
 HEADS = 2

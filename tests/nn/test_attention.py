@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
 from tests.nn.graphs import RAGGED, Graph, in_form, loop_attend, poses, ragged
-from trajpred.geometry import POSE_SCALE, Pose, rotate
+from trajpred.data.geometry import POSE_SCALE, Pose, rotate
 from trajpred.nn import EdgeBias, GraphAttention, GraphTransformerLayer, Relation
 from trajpred.nn.attention import DropPath
 

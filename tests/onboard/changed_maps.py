@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
 
 
 def bent(lane_map: LaneMap, row: int) -> LaneMap:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.export.conftest import *  # noqa: F403
+from trajpred.data.scenario import Scenario
 from trajpred.onboard import OnboardForecaster, StreamingForecaster
 from trajpred.onboard.bundle import MANIFEST
-from trajpred.scenario import Scenario
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from tests.conftest import ROOT
-from trajpred.lane_map import LaneMap
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.integrations.replay import drive_line
 from trajpred.onboard import (
     Detections,
     OnboardEncoder,
@@ -26,10 +28,8 @@ from trajpred.onboard import (
     OnboardForecaster,
     StreamingForecaster,
 )
-from trajpred.onboard.drive_lines import drive_line
 from trajpred.onboard.forecaster import Rule
-from trajpred.scenario import Scenario
-from trajpred.sources.argoverse2_map import archive_of
+from trajpred.sources.argoverse2 import archive_of
 
 SOURCE = ROOT / "tools" / "onboard_cpp"
 #: CMake's messages about what a machine may lack; any other failure is one of the library.

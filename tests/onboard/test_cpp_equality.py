@@ -24,16 +24,16 @@ from tests.onboard.cpp import (
     python_results,
     scene_line,
 )
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.features.config import ATTRIBUTES
-from trajpred.lane_map import LaneMap
+from trajpred.integrations.replay import detections
 from trajpred.onboard import Detections
 from trajpred.onboard.detections import MAX_TRACKS
-from trajpred.onboard.replay import detections
 from trajpred.predictors.baselines import lane_following
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import OBJECT_TYPES
 
 STEP = 0.1
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from trajpred.scenario import Scenario
+from trajpred.data.scenario import Scenario
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/onboard.md"])

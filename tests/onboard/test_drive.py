@@ -12,14 +12,13 @@ import torch
 
 from tests.conftest import run
 from tests.sources.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
-from trajpred.lane_map import LaneMap
+from trajpred.data.lane_map import LaneMap
+from trajpred.integrations.mcap import OBJECTS, ROAD, SCENE
+from trajpred.integrations.recorded_drive import RecordedDrive
+from trajpred.integrations.replay import detections, drive_line
 from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
-from trajpred.onboard.drive_lines import drive_line
-from trajpred.onboard.replay import detections
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.sources.maps import write_map
-from trajpred.sources.recorded_drive import RecordedDrive
-from trajpred.viz.viewer.drive_file import OBJECTS, ROAD, SCENE
 
 STEPS = 15
 

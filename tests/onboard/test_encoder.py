@@ -12,13 +12,13 @@ import torch
 from tests.features.scenes import moment
 from tests.model.small import batch_of
 from tests.onboard.conftest import with_sizes
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap
+from trajpred.integrations.replay import detections
 from trajpred.onboard import Detections, OnboardEncoder, OnboardForecaster, StreamingEncoder
-from trajpred.onboard.replay import detections
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 
 @pytest.fixture(scope="module")

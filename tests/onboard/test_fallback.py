@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trajpred.forecast import Forecast
-from trajpred.lane_map import LaneMap
+from trajpred.data.forecast import Forecast
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.forecaster import CONFIDENCE_POWER
 from trajpred.predictors.baselines import constant_velocity, lane_following
-from trajpred.scenario import Scenario
 
 MAP = LaneMap.from_centerlines([[[-50.0, 0.0], [400.0, 0.0]]])
 CROWD = [f"car {i}" for i in range(200)]

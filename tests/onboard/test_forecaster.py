@@ -13,16 +13,16 @@ import pytest
 from tests.conftest import ROOT
 from tests.features.scenes import alone, moved
 from tests.onboard.conftest import with_sizes
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.forecast import Forecast
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
-from trajpred.lane_map import LaneMap
 from trajpred.onboard import OnboardForecaster
 from trajpred.onboard.forecaster import rule_forecast
 from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 FORBIDDEN = ("torch", "torch_geometric", "pytorch_lightning", "torchmetrics", "matplotlib", "av2", "pyarrow")
 FORBIDDEN += ("onnx", "onnxscript", "jsonargparse", "rich", "shapely", "pandas", "scipy", "joblib", "yaml")
@@ -127,7 +127,7 @@ sys.meta_path.insert(0, Forbid())
 import numpy as np
 from trajpred import Scenario
 from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
-from trajpred.scenario_batch import ScenarioBatch
+from trajpred.data.batch import ScenarioBatch
 position = np.full((2, 50, 2), np.nan)
 position[0] = np.linspace([0, 0], [45, 0], 50)
 position[1, 20:] = np.linspace([60, 3.5], [40, 3.5], 30)

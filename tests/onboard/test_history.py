@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from trajpred.data.scenario import Scenario
 from trajpred.onboard.history import HistoryTable, States, TimeGrid
-from trajpred.scenario import Scenario
 
 LENGTH, STEP, UNIX_S = 6, 0.1, 1.7e9
 

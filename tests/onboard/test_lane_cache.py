@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.onboard.changed_maps import bent, invalid_maps
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.onboard import OnboardForecaster
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 
 def test_each_lane_is_encoded_once(

@@ -14,10 +14,9 @@ from PIL import Image
 from tests.conftest import run
 from trajpred.cli.info import describe
 from trajpred.cli.replay import summary
+from trajpred.data.scenario import Scenario
+from trajpred.integrations.replay import Replay, ReplayFilm, ReplayFrame, Update, replay, save_replay
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
-from trajpred.onboard.replay import Replay, Update, replay
-from trajpred.scenario import Scenario
-from trajpred.viz.replay_film import ReplayFilm, ReplayFrame, save_replay
 
 NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
 

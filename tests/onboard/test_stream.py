@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.features.scenes import moment
 from tests.onboard.changed_maps import bent, invalid_maps
 from tests.onboard.drives import STEP, drive, warnings
-from trajpred.lane_map import LaneMap
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.integrations.replay import detections, drive_on_repeat, resident_mb
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS
-from trajpred.onboard.replay import detections, drive_on_repeat, resident_mb
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 
 def test_every_step_is_the_models_forecast_of_that_moment(

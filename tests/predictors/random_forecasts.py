@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.features.scenes import straight
-from trajpred.forecast import Forecast
-from trajpred.scenario import Scenario
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 
 K = 6
 F = 60

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trajpred.data.resample import resample
+from trajpred.data.scenario import Scenario
 from trajpred.model import pretrained
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import attention_of
-from trajpred.scenario import Scenario
-from trajpred.time_grid import resample
 
 #: Observed steps, seconds between them, and future steps.
 WINDOWS = [(8, 0.5, 12), (50, 0.1, 30), (125, 0.04, 150), (11, 0.1, 80), (1, 0.1, 60), (5, 0.5, 0)]

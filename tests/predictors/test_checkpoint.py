@@ -9,10 +9,10 @@ import pytest
 
 from tests.features.scenes import in_a_mirror
 from tests.predictors.saved import saved
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
 from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, load_ensemble, load_predictor
-from trajpred.scenario import Scenario
-from trajpred.tracks import TrackCategory
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import equal
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
 from trajpred.predictors.continuation import Continuation
-from trajpred.scenario import Scenario
 
 TEACHER = "argoverse-nano"
 

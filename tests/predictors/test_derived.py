@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
 from trajpred.predictors import EnsemblePredictor, load_predictor
 from trajpred.predictors.derived import StreamedForecast, StreamedPredictor, perturbed
 from trajpred.predictors.perturbations import PERTURBATIONS
 from trajpred.predictors.predict import predict
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 

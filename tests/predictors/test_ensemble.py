@@ -10,12 +10,12 @@ import torch
 
 from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
+from trajpred.data.modes import cluster, join
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.modes import cluster, join
 from trajpred.predictors import load_ensemble, load_predictor
-from trajpred.predictors.ensemble import merge
+from trajpred.predictors.derived import merge
 from trajpred.predictors.predictions_file import no_forecast
-from trajpred.scenario import Scenario
 
 
 def test_distant_clusters_are_found() -> None:

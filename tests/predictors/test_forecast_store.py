@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.forecast_store import forecast_store
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 needs_fork = pytest.mark.skipif(

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.features.scenes import FAR, QUARTER, moved
-from trajpred.features.lane_matching import Routes
-from trajpred.features.lane_paths import lane_paths
-from trajpred.forecast import Forecast
-from trajpred.geometry import Pose, norm, rotate, unit_vector
-from trajpred.lane_map import LaneMap
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import Pose, norm, rotate, unit_vector
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.features.lane_paths import Routes, lane_paths
 from trajpred.predictors.baselines import constant_velocity, lane_following
-from trajpred.scenario import Scenario
 
 Floats = NDArray[np.float64]
 

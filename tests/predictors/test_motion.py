@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import norm, unit_vector, wrap_angle
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
-from trajpred.geometry import norm, unit_vector, wrap_angle
 from trajpred.predictors.baselines import (
     BASELINES,
     MAX_TURN_RATE,
@@ -18,7 +19,6 @@ from trajpred.predictors.baselines import (
     constant_velocity,
     lane_following,
 )
-from trajpred.scenario import Scenario
 
 Baseline = Callable[..., Forecast]
 each_baseline = pytest.mark.parametrize("baseline", BASELINES.values(), ids=BASELINES.keys())

@@ -9,8 +9,10 @@ import pytest
 
 from tests.conftest import ROOT, equal, run
 from tests.viz.scenes import make_scenario
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap
 from trajpred.predictors.perturbations import (
     PERTURBATIONS,
     perturbation,
@@ -18,8 +20,6 @@ from trajpred.predictors.perturbations import (
     short_history,
     without,
 )
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES, TrackCategory
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
 from tests.predictors.random_forecasts import assert_same, random_forecast, scene, sorted_modes
 from tests.predictors.saved import saved
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.forecast import Forecast
 from trajpred.predictors import FilePredictor, Predictor, load_predictor
 from trajpred.predictors.predict import Agents, predict, tracks_to_predict, write_predictions
 from trajpred.predictors.predictions_file import read_predictions
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 
 

@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.predictors.random_forecasts import F, K, assert_same, random_forecast, scene, sorted_modes
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.predictors import FilePredictor, load_predictor
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import problems_of, read_predictions
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
-from trajpred.tracks import TrackCategory
 
 COLUMNS = ["scenario_id", "track_id", "probability", "predicted_trajectory_x", "predicted_trajectory_y"]
 X, Y = COLUMNS[3:]

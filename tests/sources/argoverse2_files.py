@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tests.conftest import rejected
 from tools.synthesize import make_scenario, scenario_table
-from trajpred.scenario import Scenario
+from trajpred.data.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.sources.av2_objects import map_archive
 

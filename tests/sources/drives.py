@@ -13,10 +13,10 @@ from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 from mcap_ros2.writer import Writer
 
-from trajpred.onboard.replay import detections
-from trajpred.scenario import Scenario
-from trajpred.sources.recorded_drive import LABELS, TRACKED_OBJECTS, ros_types
-from trajpred.tracks import TYPICAL_SIZE
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TYPICAL_SIZE
+from trajpred.integrations.recorded_drive import LABELS, TRACKED_OBJECTS, ros_types
+from trajpred.integrations.replay import detections
 
 TOPIC = "/perception/object_recognition/tracking/objects"
 #: The label that each object type of the sample is written as.

@@ -29,15 +29,14 @@ from tests.sources.argoverse1_files import (
     write,
     write_csv,
 )
+from trajpred.data.lane_map import NO_LANE, LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.evaluation import evaluate
-from trajpred.lane_map import NO_LANE, LaneMap
 from trajpred.predictors import load_predictor
-from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario
-from trajpred.sources.argoverse1 import LANE_RADIUS_M, discover, read, read_scenario
-from trajpred.sources.argoverse1_map import city_map, read_city_map
+from trajpred.sources.argoverse1 import LANE_RADIUS_M, city_map, discover, read, read_city_map, read_scenario
 from trajpred.store import ScenarioStore, prepare
-from trajpred.tracks import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 
 
 def check_tracks(scenario: Scenario, path: Path) -> None:

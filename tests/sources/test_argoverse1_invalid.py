@@ -24,8 +24,7 @@ from tests.sources.argoverse1_files import (
     write,
 )
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse1 import discover, read_packed, read_scenario
-from trajpred.sources.argoverse1_map import read_city_map
+from trajpred.sources.argoverse1 import discover, read_city_map, read_packed, read_scenario
 
 
 def with_cell(column: str, value: str) -> list[Row]:

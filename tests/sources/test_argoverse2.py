@@ -27,13 +27,13 @@ from tests.sources.argoverse2_files import (
     read,
     with_column,
 )
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import SPLITS
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
-from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario
 from trajpred.sources.argoverse2 import read_scenario
-from trajpred.splits import SPLITS
-from trajpred.tracks import OBJECT_TYPES
 
 
 def check_tracks(scenario: Scenario, path: Path) -> None:

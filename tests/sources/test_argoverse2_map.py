@@ -12,9 +12,8 @@ import pytest
 
 from tests.conftest import equal
 from tests.sources.argoverse2_files import ARCHIVE, TABLE, rejects
-from trajpred.lane_map import LaneMap
-from trajpred.sources.argoverse2 import read_map
-from trajpred.sources.argoverse2_map import map_from
+from trajpred.data.lane_map import LaneMap
+from trajpred.sources.argoverse2 import map_from, read_map
 from trajpred.sources.map_problems import MapProblems
 
 

@@ -14,13 +14,13 @@ from pyarrow import feather
 from tests.conftest import run
 from tests.sources.sensor_logs import BOXES, change, only_log
 from trajpred.cli.info import describe
+from trajpred.data.geometry import wrap_angle
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
-from trajpred.geometry import wrap_angle
-from trajpred.scenario import Scenario
 from trajpred.sources import argoverse2, argoverse2_sensor
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.manifest import prepare_command, read_manifest
-from trajpred.tracks import TrackCategory
+from trajpred.store.shards import prepare_command, read_manifest
 
 
 def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None:

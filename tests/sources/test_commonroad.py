@@ -12,10 +12,11 @@ import pytest
 from tests.conftest import run
 from tests.sources.map_files import commonroad as content
 from trajpred import Scenario
+from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
-from trajpred.sources import SOURCES, commonroad
-from trajpred.sources.commonroad import discover
-from trajpred.tracks import OBJECT_TYPES, TrackCategory
+from trajpred.integrations import commonroad
+from trajpred.integrations.commonroad import discover
+from trajpred.sources import SOURCES
 
 Read = Callable[[bytes], list[Scenario]]
 

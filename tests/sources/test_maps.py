@@ -21,13 +21,14 @@ from tests.sources.map_files import (
     town,
 )
 from trajpred import LaneMap
+from trajpred.data.geometry import arc_length, norm
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES
+from trajpred.data.ragged import Ragged
 from trajpred.errors import DataError
-from trajpred.geometry import arc_length, norm
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES
-from trajpred.ragged import Ragged
-from trajpred.sources.maps import read_map, segments
-from trajpred.sources.maps.projection import project
-from trajpred.sources.maps.segments import faults
+from trajpred.integrations.maps import segments
+from trajpred.integrations.maps.projection import project
+from trajpred.integrations.maps.segments import faults
+from trajpred.sources.maps import read_map
 
 Load = Callable[..., LaneMap]
 #: A map of Argoverse 2 without elements.

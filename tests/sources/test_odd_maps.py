@@ -11,10 +11,9 @@ import pytest
 from tests.conftest import equal
 from tests.sources.map_files import STRAIGHT, lane, opendrive, road, town
 from trajpred import LaneMap
-from trajpred.geometry import norm
-from trajpred.lane_map import MARK_TYPES
-from trajpred.sources.maps.lanes import Line
-from trajpred.sources.maps.segments import faults
+from trajpred.data.geometry import norm
+from trajpred.data.lane_map import MARK_TYPES
+from trajpred.integrations.maps.segments import Line, faults
 
 Load = Callable[..., LaneMap]
 #: The namespace of OpenDRIVE 1.8.

@@ -14,10 +14,10 @@ from mcap.reader import make_reader
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 from tests.sources.drives import TOPIC, identity, tracked, write_drive, write_messages
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.onboard.replay import detections
-from trajpred.scenario import Scenario
-from trajpred.sources.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
+from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
+from trajpred.integrations.replay import detections
 
 
 @pytest.fixture(scope="module")

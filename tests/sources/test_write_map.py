@@ -10,10 +10,10 @@ import pytest
 
 from tests.conftest import ROOT, equal, rejected, run
 from tests.sources.map_files import commonroad, lanelet2, town
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.sources.argoverse1_map import read_city_map
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.sources.argoverse1 import read_city_map
 from trajpred.sources.maps import read_map, write_map
 
 #: Half a millimetre, to which positions are rounded.

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.store.scenarios import OPTIONS
-from trajpred.scenario import Scenario
+from trajpred.data.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import prepare
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
 
 ORIGIN = np.array([1e7, -1e7])
 #: Options of ``prepare``; the 16 scenarios of the sample make 1 + 4 + 2 shards.

@@ -13,15 +13,15 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.store.scenarios import ORIGIN, full_map, made
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES, Tracks
 from trajpred.errors import DataError
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import discover, read
 from trajpred.store.codec import POLYLINES, encode_batch, encode_row
 from trajpred.store.decoder import decode, views
 from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
-from trajpred.tracks import OBJECT_TYPES, Tracks
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9

@@ -18,8 +18,7 @@ from trajpred.errors import DataError
 from trajpred.store import ScenarioStore
 from trajpred.store.codec import SCHEMA
 from trajpred.store.decoder import views
-from trajpred.store.manifest import VERSION
-from trajpred.store.shards import SHARD, is_intact, row_checksum
+from trajpred.store.shards import SHARD, VERSION, is_intact, row_checksum
 
 
 def test_a_missing_store_names_the_command_that_prepares_it(tmp_path: Path) -> None:

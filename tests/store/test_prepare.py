@@ -13,9 +13,9 @@ import pytest
 from tests.conftest import SAMPLE, equal, tree
 from tests.store.files import manifest, stamps, unsigned
 from tests.store.scenarios import OPTIONS, made
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare

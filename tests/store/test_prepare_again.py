@@ -14,9 +14,9 @@ import pytest
 from tests.conftest import SAMPLE, equal, tree
 from tests.store.files import changed, manifest, only, stamps, unsigned
 from tests.store.scenarios import OPTIONS, flip, made
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors.continuation import Continuation
-from trajpred.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, prepare

@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import SAMPLE, equal
 from tests.features.scenes import assert_same
 from tests.store.scenarios import OPTIONS, full_map, made
+from trajpred.data.batch import ScenarioBatch
 from trajpred.errors import DataError
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.shards import sealed, unsealed
 

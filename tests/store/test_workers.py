@@ -56,7 +56,7 @@ def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(sample_store: Path
 def test_an_unreachable_scheduler_is_reported_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trajpred.store.workers.TIMEOUT_S", 1)
+    monkeypatch.setattr("trajpred.store.jobs.TIMEOUT_S", 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -73,7 +73,7 @@ def test_an_unreachable_scheduler_is_reported_in_time(
 
 @pytest.mark.slow
 def test_a_scheduler_without_workers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trajpred.store.workers.TIMEOUT_S", 2)
+    monkeypatch.setattr("trajpred.store.jobs.TIMEOUT_S", 2)
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as empty,
         pytest.raises(DataError, match="workers"),

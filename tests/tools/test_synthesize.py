@@ -10,8 +10,8 @@ from matplotlib.path import Path as Outline
 
 from tests.conftest import equal, tree
 from tools.synthesize import KINDS, make_scenario, synthesize
+from trajpred.data.geometry import direction, to_local, wrap_angle
 from trajpred.errors import DataError
-from trajpred.geometry import direction, to_local, wrap_angle
 from trajpred.sources.argoverse2 import discover, read_scenario
 
 

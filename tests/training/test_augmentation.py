@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.features.scenes import features_of, in_a_mirror, straight
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.features.config import FeatureConfig
 from trajpred.features.mirror import mirrored
-from trajpred.features.scene_features import LaneFeatures, SceneFeatures, scene_features
+from trajpred.features.scene_graph import LaneFeatures, SceneFeatures, scene_features
 from trajpred.predictors.perturbations import without_map
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import TrackCategory
 from trajpred.training.augmentation import AugmentConfig, augment, recut
 
 

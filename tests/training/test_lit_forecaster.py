@@ -17,10 +17,10 @@ from torch_geometric.data import HeteroData
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.benchmark.model import DEFAULT_MODEL
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import SceneConfig
 from trajpred.model import Forecaster
-from trajpred.scenario import Scenario
 from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import RANDOM, LitForecaster

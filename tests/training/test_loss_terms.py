@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Laplace, MixtureSameFamily
 
-from trajpred.geometry import last_step
+from trajpred.data.geometry import last_step
 from trajpred.training.losses import (
     average_displacement,
     endpoint_nll,

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.model.small import batch_of, small_model
-from trajpred.geometry import last_step
+from trajpred.data.geometry import last_step
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.model import Prediction
-from trajpred.scenario import Scenario
-from trajpred.tracks import TrackCategory
 from trajpred.training.losses import (
     LossConfig,
     agent_weight,

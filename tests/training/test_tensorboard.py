@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.model.small import small_model
 from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.training.data_module import SceneData
-from trajpred.training.tensorboard import RunLogger
+from trajpred.training.record import RunLogger
 
 
 def test_curves_are_logged_and_train_loss_comes_first(store_path: Path, tmp_path: Path) -> None:

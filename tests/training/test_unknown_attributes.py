@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trajpred.features.channels import BOUNDARIES
-from trajpred.features.config import FeatureConfig
-from trajpred.features.scene_features import SceneFeatures, scene_features
-from trajpred.lane_map import LANE_TYPES
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import UNKNOWN_TYPE
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LANE_TYPES
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import UNKNOWN_TYPE
+from trajpred.features.config import BOUNDARIES, FeatureConfig
+from trajpred.features.scene_graph import SceneFeatures, scene_features
 from trajpred.training.augmentation import AugmentConfig, augment
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.viz.browser import CHROMIUM, Browser
-from trajpred.forecast import Attention
+from trajpred.data.forecast import Attention
+from trajpred.data.scenario import Scenario
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.checkpoint import attention_of
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tests.viz.scenes import make_forecast
-from trajpred.forecast import Forecast
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.predictors import Predictor
-from trajpred.scenario import Scenario
 from trajpred.viz.page import write_page
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-from trajpred.forecast import Forecast
-from trajpred.lane_map import MARK_TYPES, LaneMap
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
+from trajpred.data.forecast import Forecast
+from trajpred.data.lane_map import MARK_TYPES, LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
 
 #: Far from the origin, as city coordinates are.
 ORIGIN = np.array([7000.0, -3000.0])

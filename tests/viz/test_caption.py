@@ -14,9 +14,9 @@ from av2.datasets.motion_forecasting.eval.metrics import (
 )
 
 from tests.viz.scenes import OBSERVED, artists, make_forecast, make_scenario, marginal, text
-from trajpred.forecast import Forecast
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.viz import draw_scene
 from trajpred.viz.caption import describe_metrics
 

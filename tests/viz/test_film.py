@@ -12,8 +12,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image, ImageSequence
 
 from tests.viz.scenes import BARE, FUTURE, OBSERVED, make_forecast, make_scenario
-from trajpred.geometry import unit_vector
-from trajpred.scenario import Scenario
+from trajpred.data.geometry import unit_vector
+from trajpred.data.scenario import Scenario
 from trajpred.viz.film import END_S, GROW_S, HOLD_S, Film, Frame, save_film, timeline
 from trajpred.viz.style import LIGHT, Role
 

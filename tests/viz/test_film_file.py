@@ -11,8 +11,8 @@ import pytest
 from PIL import Image, ImageSequence
 
 from trajpred.errors import DataError
-from trajpred.viz import film_file
-from trajpred.viz.film_file import write_film
+from trajpred.viz import film as film_file
+from trajpred.viz.film import write_film
 
 
 def make_pictures(number: int, size: tuple[int, int] = (40, 60)) -> list[np.ndarray]:

@@ -9,8 +9,8 @@ import pytest
 import shapely
 
 from tests.viz.scenes import FUTURE, OBSERVED, artists, make_forecast, make_scenario, with_scales
+from trajpred.data.scenario import Scenario
 from trajpred.predictors.baselines import lane_following
-from trajpred.scenario import Scenario
 from trajpred.viz import draw_scene
 from trajpred.viz.forecast_layer import band_outlines, lateral_band
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.viz.scenes import ORIGIN, make_map
-from trajpred.lane_map import MARK_TYPES, LaneMap
+from trajpred.data.lane_map import MARK_TYPES, LaneMap
 from trajpred.viz.map_layer import boundaries, crossings, lane_line, offset_line, zebra_bars
 from trajpred.viz.view import View, place_labels
 

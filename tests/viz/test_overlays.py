@@ -10,9 +10,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from tests.viz.scenes import artists, lines, make_forecast, make_scenario, text
+from trajpred.data.forecast import Attention
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Attention
-from trajpred.scenario import Scenario
 from trajpred.viz import WhatIf, draw_scene
 from trajpred.viz.map_layer import lane_line
 from trajpred.viz.overlays import MIN_STRENGTH, mean_shift

@@ -12,22 +12,29 @@ from av2.datasets.motion_forecasting.eval.metrics import compute_fde
 
 from tests.viz.pages import FixedPredictor, points, write
 from tests.viz.scenes import OBSERVED, make_forecast, make_map, make_scenario, with_scales
+from trajpred.data.forecast import Attention
+from trajpred.data.geometry import wrap_angle
+from trajpred.data.resample import earlier as seen_earlier
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.evaluation import evaluate
-from trajpred.forecast import Attention
-from trajpred.geometry import wrap_angle
 from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.perturbations import road_users, without
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
-from trajpred.time_grid import earlier as seen_earlier
-from trajpred.tracks import TrackCategory
 from trajpred.viz.forecast_layer import lateral_band
-from trajpred.viz.page.forecast_data import HEAD_SHARE, SHARE, ModelResult, pack_attention
-from trajpred.viz.page.map_data import PAINTS, pack_map
-from trajpred.viz.page.scene_data import focal_facts, pack_scene
+from trajpred.viz.page.data import (
+    HEAD_SHARE,
+    PAINTS,
+    SHARE,
+    ModelResult,
+    focal_facts,
+    pack_attention,
+    pack_map,
+    pack_scene,
+)
 from trajpred.viz.style import TINTS
 from trajpred.viz.view import focal_position
 

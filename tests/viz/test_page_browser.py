@@ -9,11 +9,11 @@ import pytest
 
 from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
+from trajpred.data.resample import earlier
+from trajpred.data.scenario import Scenario
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
-from trajpred.time_grid import earlier
 from trajpred.viz.page import write_page
 
 pytestmark = IN_BROWSER

@@ -13,12 +13,11 @@ import pytest
 from tests.conftest import ROOT
 from tests.viz.pages import FixedPredictor, points, write
 from tests.viz.scenes import make_forecast, make_map, make_scenario
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
-from trajpred.scenario import Scenario
 from trajpred.viz.page import SCRIPTS
-from trajpred.viz.page.forecast_data import ModelResult
-from trajpred.viz.page.scene_data import pack_scene
+from trajpred.viz.page.data import ModelResult, pack_scene
 
 STATIC = ROOT / "trajpred" / "viz" / "page" / "static"
 

@@ -27,10 +27,10 @@ from tests.viz.scenes import (
     marginal,
     text,
 )
+from trajpred.data.forecast import Attention, Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TYPICAL_SIZE
 from trajpred.errors import DataError
-from trajpred.forecast import Attention, Forecast
-from trajpred.scenario import Scenario
-from trajpred.tracks import TYPICAL_SIZE
 from trajpred.viz import draw_scene, plot_scenario, save_scene
 from trajpred.viz.agent_layer import RECTANGLE, place
 from trajpred.viz.overlays import WhatIf

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.benchmark.timing import median_ms, use_threads
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import Pose
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.relations import edge_features
-from trajpred.features.scene_features import scene_features
-from trajpred.features.scene_graph import SceneBatch, build_batch
-from trajpred.geometry import Pose
+from trajpred.features.scene_graph import SceneBatch, build_batch, scene_features
 from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, PaddedAttention, Padding
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
 from trajpred.training.lit_forecaster import LitForecaster

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from trajpred.benchmark.timing import own_process, time_ms, use_threads
-from trajpred.geometry import norm
+from trajpred.data.geometry import norm
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
+from trajpred.integrations.replay import detections
 from trajpred.onboard.bundle import FUSED, Bundle
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.onboard.replay import detections
 from trajpred.onboard.stream import StreamingForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
-from trajpred.tracks import Tracks
 
 #: A native scenario of the sample.
 NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
@@ -41,7 +41,7 @@ start = [time.perf_counter() - wall_start, time.process_time() - cpu_start]
 import pickle
 from itertools import islice
 from pathlib import Path
-from trajpred.onboard.replay import drive_on_repeat, resident_mb
+from trajpred.integrations.replay import drive_on_repeat, resident_mb
 from trajpred.onboard.stream import StreamingForecaster
 scenario = pickle.loads(Path(sys.argv[3]).read_bytes())
 stream = StreamingForecaster(forecaster, scenario.map)

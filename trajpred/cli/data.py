@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trajpred.data.files import require_writable
+from trajpred.data.splits import SPLITS, Split
 from trajpred.errors import DataError, require
-from trajpred.files import require_writable
-from trajpred.splits import SPLITS, Split
 
 #: Exit code of prepare if scenarios were skipped.
 SKIPPED = 3

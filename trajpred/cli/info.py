@@ -1,18 +1,80 @@
-"""The command that shows what something is: store, map, scenario, checkpoint, bundle, predictions."""
+"""Map files on the command line: read with warnings, recognised, and written for C++."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from trajpred.cli.map_files import is_map, load_map, save_map
-from trajpred.cli.raw_data import Rows, describe_raw, scenario_rows
+from trajpred.cli.scenarios import Rows, describe_raw, scenario_rows
 from trajpred.errors import DataError, require
 from trajpred.model import pretrained
+
+if TYPE_CHECKING:
+    from trajpred.data.lane_map import LaneMap
+    from trajpred.sources.maps import MapFile
+
+#: Suffixes of map files.
+MAPS = (".osm", ".xodr", ".xml")
+#: A key by which the content of Argoverse 2's map files is known.
+MAP_KEY = b'"lane_segments"'
+
+
+def load_map(path: Path, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapFile:
+    """Read a map file, and print what was left out of it."""
+    from trajpred.sources.maps import read_map_file
+
+    file = read_map_file(path, origin=origin, crs=crs)
+    for summary in file.problems.summaries():
+        print(f"warning: {path}: {summary}", file=sys.stderr)
+    return file
+
+
+def is_map(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    suffix = path.suffix.lower()
+    return suffix in MAPS or (suffix == ".json" and MAP_KEY in path.read_bytes())
+
+
+def save_map(
+    what: str, store: Path | None, out: Path, origin: tuple[float, float] | None, crs: str | None
+) -> None:
+    """Write the map that ``what`` is, or the scenario's. Raises: DataError if it has none."""
+    from trajpred.data.files import require_writable
+    from trajpred.sources.maps import write_map
+
+    require(out.suffix == ".json", "save", f"must end in .json, is {out}")
+    lane_map = _lane_map(what, store, origin, crs)
+    require_writable(out)
+    write_map(lane_map, out)
+    print(out)
+
+
+def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None, crs: str | None) -> LaneMap:
+    from trajpred.sources import SOURCES
+    from trajpred.sources.maps import read_map_file
+    from trajpred.sources.reading import RawScenario
+    from trajpred.store import find_scenarios
+    from trajpred.store.sample import ensure_store
+
+    path = Path(what)
+    if path.exists():
+        if is_map(path):
+            return read_map_file(path, origin=origin, crs=crs).lanes
+        for source in SOURCES.values():
+            with suppress(DataError, OSError):
+                return source.read(RawScenario.of(path)).map
+        raise DataError("is neither a map nor a scenario", file=path, field="save")
+    [(name, rows)] = find_scenarios(ensure_store(store), [what])
+    return rows[rows.index(name)].map
+
 
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
@@ -67,7 +129,7 @@ def describe(
 ) -> tuple[str, Rows]:
     """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
     from trajpred.onboard.bundle import is_bundle
-    from trajpred.store.manifest import MANIFEST
+    from trajpred.store.shards import MANIFEST
 
     path = Path(what)
     checkpoint = pretrained.locate(what)
@@ -90,7 +152,7 @@ def describe(
 
 def _store(path: Path) -> Rows:
     from trajpred.store import ScenarioStore
-    from trajpred.store.manifest import read_manifest
+    from trajpred.store.shards import read_manifest
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}
@@ -209,9 +271,9 @@ def _predictions(path: Path) -> Rows:
 def _map(path: Path, origin: tuple[float, float] | None, crs: str | None) -> Rows:
     import numpy as np
 
-    from trajpred.geometry import arc_length
-    from trajpred.lane_map import LANE_TYPES
-    from trajpred.sources.maps.segments import faults
+    from trajpred.data.geometry import arc_length
+    from trajpred.data.lane_map import LANE_TYPES
+    from trajpred.integrations.maps.segments import faults
 
     file = load_map(path, origin, crs)
     lanes = file.lanes

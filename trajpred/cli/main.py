@@ -13,10 +13,10 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
 from trajpred.cli import benchmark, data, info, models, replay, scores, visualize
+from trajpred.data.environment import limit_threads
+from trajpred.data.registry import load_plugins
 from trajpred.doctor import doctor
-from trajpred.environment import limit_threads
 from trajpred.errors import DataError, shortened
-from trajpred.plugins import load_plugins
 
 Command = Callable[..., int]
 #: Functions, in the order in which they are used; their signatures and docstrings are options and help.

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from trajpred.cli import Positive
-from trajpred.cli.output import silence_libraries
-from trajpred.cli.scenarios import open_split
-from trajpred.environment import install_command
+from trajpred.cli.scenarios import open_split, silence_libraries
+from trajpred.data.environment import install_command
+from trajpred.data.files import require_writable
+from trajpred.data.splits import Group, Half
 from trajpred.errors import DataError, require
-from trajpred.files import require_writable
-from trajpred.splits import Group, Half
 
 if TYPE_CHECKING:
     from trajpred.store import ScenarioStore
@@ -137,8 +136,8 @@ def calibrate(
     """
     require_writable(out)
     rows = open_split(store, split, half)
+    from trajpred.data.tracks import OBJECT_TYPES
     from trajpred.evaluation.calibrate import calibrate as fit
-    from trajpred.tracks import OBJECT_TYPES
 
     result = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
     fitted, decided, measured = result.agents

@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajpred.cli.info import print_rows
-from trajpred.cli.map_files import load_map
-from trajpred.cli.pictures import FILMS
+from trajpred.cli.info import load_map, print_rows
 from trajpred.cli.scenarios import choose
+from trajpred.cli.visualize import FILMS
+from trajpred.data.files import require_writable
 from trajpred.errors import DataError, require
-from trajpred.files import require_writable
 
 if TYPE_CHECKING:
-    from trajpred.onboard.replay import Replay
+    from trajpred.integrations.replay import Replay
     from trajpred.sources.maps import MapFile
 
 #: Suffix of drives as text.
@@ -81,18 +80,18 @@ def replay(
         return replay_to_text(bundle, scenario, store, split, out, realtime, threads)
     film = out is None or out.suffix[1:].lower() in FILMS
     require(film, "out", f"must end in .{', .'.join(FILMS)} or {DRIVE}, is {out}")
+    from trajpred.data.files import progress_bar
+    from trajpred.integrations.replay import Replay
+    from trajpred.integrations.replay import replay as stream
     from trajpred.onboard import OnboardForecaster
-    from trajpred.onboard.replay import Replay
-    from trajpred.onboard.replay import replay as stream
-    from trajpred.progress import progress_bar
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     if out is not None:
         require_writable(out)
-        from trajpred.viz.film_file import film_writer
+        from trajpred.viz.film import film_writer
 
         film_writer(out)  # reports a missing encoder at once
-        from trajpred.viz.replay_film import ReplayFrame, save_replay
+        from trajpred.integrations.replay import ReplayFrame, save_replay
     names = [scenario] if scenario else []
     [choice] = choose(store, None, split, names, 1)
     scene = choice.read()
@@ -116,12 +115,11 @@ def replay_to_text(
     realtime: bool, threads: int,
 ) -> int:  # fmt: skip
     """Stream a scenario and write its updates as text, as :func:`replay` describes."""
+    from trajpred.data.files import progress_bar
+    from trajpred.integrations.replay import DriveLines, Replay, detections
+    from trajpred.integrations.replay import replay as stream
     from trajpred.onboard import OnboardForecaster
-    from trajpred.onboard.drive_lines import DriveLines
-    from trajpred.onboard.replay import Replay, detections
-    from trajpred.onboard.replay import replay as stream
-    from trajpred.progress import progress_bar
-    from trajpred.sources.argoverse2_map import archive_of, map_from
+    from trajpred.sources.argoverse2 import archive_of, map_from
     from trajpred.sources.map_problems import MapProblems
 
     forecaster = OnboardForecaster(bundle, threads=threads)
@@ -158,14 +156,13 @@ def replay_drive(
     known = out is None or text or out.suffix.lower() == ".mcap"
     require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
+    from trajpred.data.files import progress_bar
+    from trajpred.integrations.recorded_drive import RecordedDrive
+    from trajpred.integrations.replay import DriveLines, Replay, timed_update
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
-    from trajpred.onboard.drive_lines import DriveLines
-    from trajpred.onboard.replay import Replay, timed_update
     from trajpred.predictors.baselines import lane_following
-    from trajpred.progress import progress_bar
-    from trajpred.sources.argoverse2_map import archive_of, map_from
+    from trajpred.sources.argoverse2 import archive_of, map_from
     from trajpred.sources.map_problems import MapProblems
-    from trajpred.sources.recorded_drive import RecordedDrive
     from trajpred.viz.viewer import DriveFile
 
     drive = RecordedDrive(tracks, topic, frame)
@@ -216,7 +213,7 @@ def print_problems(name: str | Path, problems: Counter[str]) -> None:
 
 def summary(result: Replay) -> dict[str, str]:
     """Return the facts that are printed after a replay."""
-    from trajpred.onboard.replay import resident_mb
+    from trajpred.integrations.replay import resident_mb
 
     percentiles = [f"{value:.1f}" for value in result.percentiles_ms().values()]
     rows = {

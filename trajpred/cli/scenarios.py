@@ -1,21 +1,108 @@
-"""Which scenarios commands take, of a store or of raw data, and at which updates of a stream."""
+"""What commands change in their process, so that users read only what they can act on."""
 
 from __future__ import annotations
 
+import logging
+import threading
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
-from trajpred.splits import Half
 
 if TYPE_CHECKING:
-    from trajpred.scenario import Scenario
+    from trajpred.data.scenario import Scenario
     from trajpred.sources import Source
-    from trajpred.sources.raw_scenario import RawScenario
+    from trajpred.sources.reading import RawScenario
     from trajpred.store import ScenarioStore
+
+#: Warnings of libraries that a user of ``trajpred train`` cannot act on.
+WARNINGS = (
+    "LightningCLI's args",
+    ".*does not have many workers",
+    ".*logging interval",
+    ".*LeafSpec",
+    "Checkpoint directory .* is not empty",  # a resumed run
+    "You're resuming from a checkpoint that ended before",  # SceneLoader resumes within the epoch
+)
+
+
+def silence_libraries() -> None:
+    """Hide messages of the libraries that train a model, in the whole process."""
+    threading.excepthook = _report_in_threads
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in WARNINGS:
+        warnings.filterwarnings("ignore", message)
+
+
+def _report_in_threads(error: threading.ExceptHookArgs) -> None:
+    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
+    if not isinstance(error.exc_value, OSError):
+        threading.__excepthook__(error)
+
+
+#: Scenarios of a split that are tried in order to recognise raw data.
+TRIED = 3
+#: What is shown: a line for each name.
+Rows = dict[str, Any]
+
+
+def describe_raw(path: Path) -> tuple[str, Rows]:
+    """Describe raw data: one scenario, or the folder of a data set."""
+    from trajpred.sources import SOURCES
+    from trajpred.sources.reading import RawScenario
+
+    for name, source in SOURCES.items():
+        rows: Rows = {"source": name}
+        with suppress(DataError, OSError):
+            rows.update(scenario_rows(source.read(RawScenario.of(path))))
+            return f"Scenario {path}", rows
+        with suppress(DataError, OSError):
+            splits = source.scenarios(path)
+            _read_one(source, splits)
+            for split, scenarios in splits.items():
+                rows[split] = f"{len(scenarios):,} scenarios"
+            return f"Raw data {path}", rows
+    kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
+    raise DataError(f"is not a {kinds}", file=path)
+
+
+def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
+    """Read a scenario, since folders of other data may look alike. Raises: DataError if none is readable."""
+    problem = DataError("holds no scenario")
+    for scenarios in splits.values():
+        for raw in scenarios[:TRIED]:
+            try:
+                source.read(raw)
+                return
+            except DataError as error:
+                problem = error
+    raise problem
+
+
+def scenario_rows(scenario: Scenario) -> Rows:
+    """Return what is shown of a scenario."""
+    from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
+
+    tracks = scenario.tracks
+    observed = scenario.num_observed
+    future = scenario.num_steps - observed
+    focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
+    return {
+        "city": scenario.city,
+        "time": f"{observed} + {future} steps of {scenario.step_s:.2g} s",
+        "tracks": tracks,
+        "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
+        "focal": f"{focal_type} {scenario.focal_id}",
+        "map": scenario.map,
+    }
+
 
 #: Seconds between the updates of a stream.
 EVERY_S = 0.5
@@ -103,7 +190,7 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
 
 def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenario]]:
     """List the scenarios of each split below ``raw``, which may also be a single one of ``split``."""
-    from trajpred.sources.raw_scenario import RawScenario
+    from trajpred.sources.reading import RawScenario
 
     single = RawScenario.of(raw)
     if raw.is_file():

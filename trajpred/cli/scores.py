@@ -13,10 +13,10 @@ from cyclopts import Parameter, validators
 
 from trajpred.cli import Count, Positive
 from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
-from trajpred.environment import processes
+from trajpred.data.environment import processes
+from trajpred.data.files import require_writable
+from trajpred.data.splits import PAIRED_GROUPS, Group, Half
 from trajpred.errors import require
-from trajpred.files import require_writable
-from trajpred.splits import PAIRED_GROUPS, Group, Half
 
 if TYPE_CHECKING:
     from trajpred.evaluation.labels import LabelledStore
@@ -178,7 +178,7 @@ def _observed(
     rows: ScenarioStore, observe_s: Sequence[float], predictors: Sequence[Predictor]
 ) -> list[ScenarioStore]:
     """Return the split once for each last observed step, in seconds; without any, as it is."""
-    from trajpred.evaluation.observed import ObservedStore
+    from trajpred.evaluation.labels import ObservedStore
     from trajpred.predictors.derived import require_free
 
     if not observe_s:

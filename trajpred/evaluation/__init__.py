@@ -6,8 +6,7 @@ Results are read and compared without torch, which ``evaluate`` imports on first
 from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
-from trajpred.evaluation.comparison import compare
-from trajpred.evaluation.intervals import Interval, bootstrap
+from trajpred.evaluation.comparison import Interval, bootstrap, compare
 from trajpred.evaluation.report.of_recipes import by_recipe, format_table
 from trajpred.evaluation.results import Evaluation, read_results, write_results
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trajpred.data.geometry import norm, rotate
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
-from trajpred.geometry import norm, rotate
 from trajpred.metrics import (
     Metric,
     agent_metrics,
@@ -23,7 +23,7 @@ from trajpred.metrics import (
     world_metrics,
 )
 from trajpred.metrics.calibration import laplace_levels
-from trajpred.metrics.layout import HELD, INTERVAL
+from trajpred.metrics.registry import HELD, INTERVAL
 
 
 def agent_scores(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.geometry import Pose, norm, relative_pose, wrap_angle
+from trajpred.data.motion import heading_known
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import agent_groups
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.features.agents import last_poses
-from trajpred.geometry import Pose, norm, relative_pose, wrap_angle
-from trajpred.metrics.groups import agent_groups
-from trajpred.motion import heading_known
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
 
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
 NEIGHBOUR_M = 30.0

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.clock import SAME_STEP
+from trajpred.data.forecast import SAME_PROBABILITY, Forecast
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import GROUPS
+from trajpred.data.time import SAME_STEP
 from trajpred.errors import require
 from trajpred.evaluation.agent_truth import facts_of_columns, groups_of, truth_of
-from trajpred.forecast import SAME_PROBABILITY, Forecast
-from trajpred.lane_map import LaneMap
 from trajpred.metrics.plausibility import Futures
-from trajpred.scenario import Scenario
-from trajpred.splits import GROUPS
 from trajpred.store.windows import ADVICE
 
 #: The groups whose futures together are worlds.
@@ -126,7 +126,7 @@ def _common_steps(forecasts: Sequence[Forecast]) -> int:
 
 
 def require_step(step_s: float, usual: float, scenario_id: str) -> None:
-    """Raise :class:`DataError` unless time steps are equal up to :data:`~trajpred.clock.SAME_STEP`."""
+    """Raise :class:`DataError` unless time steps are equal up to :data:`~trajpred.data.time.SAME_STEP`."""
     problem = f"{scenario_id}: steps of {step_s:g} s and of {usual:g} s cannot be evaluated together"
     require(abs(step_s - usual) < SAME_STEP * usual, "step_s", f"{problem}; {ADVICE}")
 

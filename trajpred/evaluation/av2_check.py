@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.environment import require_av2
+from trajpred.data.environment import require_av2
 from trajpred.evaluation.agent_scores import score_worlds
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.results import Evaluation

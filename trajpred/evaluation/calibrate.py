@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trajpred.data.files import atomic_file
+from trajpred.data.splits import CALIBRATION_PART, GROUPS, draw
 from trajpred.errors import require
 from trajpred.evaluation.agent_scores import best_modes
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.evaluation.origin import store_facts
-from trajpred.files import atomic_file
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
     ConformalRegions,
@@ -30,7 +31,6 @@ from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.forecast_store import Batch, forecast_store
-from trajpred.splits import CALIBRATION_PART, GROUPS, draw
 from trajpred.store import ScenarioStore
 
 #: The parts of the scenarios: what is fitted comes from the first, whether it is kept from the second, and

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import norm
+from trajpred.data.resample import recut
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.geometry import norm
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.sources.argoverse2 import read_tracks
 from trajpred.store import ScenarioStore
 
@@ -84,3 +85,61 @@ class LabelledStore(ScenarioStore):
         agree = bool(norm(last - stored) < SAME_POSITION_M)
         require(agree, "position_x", "the last observed position of the focal track is not that of the store")
         return replace(labels, map=scenario.map)
+
+
+class ObservedStore(ScenarioStore):
+    """A split of a store whose scenarios are observed for another time; what came later is the future.
+
+    History from before the recording is unknown. A scenario is left without a future, and therefore not
+    evaluated, if its focal track is not seen within that time, or if the split is labelled and it is not.
+
+    Args:
+        store: the split.
+        observe_s: seconds from the first recorded step, in whole steps: 0.5 s are the first five of 10 Hz.
+
+    Attributes:
+        observed_s: those seconds, as rounded.
+
+    Raises: DataError if no step is observed, none is left to predict, or scenarios differ in length.
+
+    Example:
+        >>> halved = ObservedStore(ScenarioStore("runs/argoverse1-store", "val"), 0.5)
+        >>> halved.lengths
+        (20, 45)
+    """
+
+    def __init__(self, store: ScenarioStore, observe_s: float) -> None:
+        self.__dict__.update(store.__dict__)
+        self._store = store
+        observed, future = store.lengths
+        recorded = observed + future
+        step_s = store[0].step_s
+        seconds = f"{step_s:g} s or more, and less than the {recorded * step_s:g} s of the scenarios"
+        require(step_s / 2 < observe_s < recorded * step_s, "observe_s", f"must be {seconds}")
+        steps = round(observe_s / step_s)
+        require(steps < recorded, "observe_s", f"must be {seconds}")
+        self.observed_s = round(steps * step_s, 3)
+        self._later = steps - observed
+        self._window = (max(observed, steps), recorded - steps)
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self._window
+
+    def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
+        return ObservedStore(self._store.subset(rows), self.observed_s)
+
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
+        return ScenarioBatch.of([self[int(row)] for row in rows])
+
+    def __getitem__(self, index: int) -> Scenario:
+        observed, future = self.lengths
+        recorded = self._store[index]
+        scenario = recut(recorded, observed, future, self._later)
+        _, labels = self._store.lengths
+        is_labelled = recorded.has_future or labels == 0  # not where a file of labels is missing
+        if is_labelled and scenario.last_seen[scenario.focal] >= 0:
+            return scenario
+        valid = scenario.tracks.valid.copy()
+        valid[:, observed:] = False
+        return replace(scenario, tracks=replace(scenario.tracks, valid=valid))

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from trajpred.data.files import atomic_file
 from trajpred.errors import DataError
-from trajpred.files import atomic_file
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
 VERSION = 5
@@ -36,7 +36,7 @@ class Evaluation:
     Attributes:
         predictor: name of the predictor.
         split: of the store.
-        half: of the split: one of :data:`~trajpred.splits.HALVES`, or empty for all of it.
+        half: of the split: one of :data:`~trajpred.data.splits.HALVES`, or empty for all of it.
         observed_s: seconds of history after which the forecasts were made, if these are not those of the
             recordings; else 0.
         scenarios: number of labelled scenarios that were evaluated.

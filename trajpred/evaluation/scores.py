@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import GROUPS
 from trajpred.evaluation.agent_scores import (
     agent_scores,
     best_modes,
@@ -25,11 +28,8 @@ from trajpred.evaluation.agent_truth import BOUNDS, FACTS
 from trajpred.evaluation.agents import WORLD_GROUPS, ScoredAgents, require_step
 from trajpred.evaluation.av2_check import Av2Check
 from trajpred.evaluation.updates import ERRORS, score_streams
-from trajpred.forecast import Forecast
 from trajpred.metrics import METRICS, columns, metric_names, paired_columns
 from trajpred.metrics.calibration import reliability
-from trajpred.scenario import Scenario
-from trajpred.splits import GROUPS
 
 Means = dict[str, dict[str, float]]
 #: Central intervals of the predicted Laplace distributions whose coverage is measured.

@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
 from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.av2_check import Av2Check
-from trajpred.evaluation.intervals import bootstrap_columns
+from trajpred.evaluation.comparison import bootstrap_columns
 from trajpred.evaluation.origin import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
@@ -21,7 +22,6 @@ from trajpred.metrics import metric_names, metric_of, paired_columns
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import reasons
 from trajpred.predictors.predictor import Predictor
-from trajpred.splits import GROUPS, PAIRED_GROUPS
 from trajpred.store import ScenarioStore
 
 #: The number of modes that breakdowns, horizons and comparisons use.

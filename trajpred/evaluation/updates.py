@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import Forecast, with_truth
+from trajpred.data.scenario import Scenario
 from trajpred.evaluation.agents import ScoredAgents
-from trajpred.forecast import Forecast, with_truth
 from trajpred.metrics import agent_metrics, metric_names, metrics_of
 from trajpred.metrics.consistency import match_modes
 from trajpred.predictors.derived import StreamedForecast
-from trajpred.scenario import Scenario
 
 #: The errors of an update; changes from the one before follow them in tables.
 ERRORS = ("minADE6", "minFDE6")

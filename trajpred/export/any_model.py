@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from trajpred.export.ports import port_names
+from trajpred.export.interface import port_names
 from trajpred.features.config import GraphConfig
 from trajpred.features.relations import RELATIONS, edges_of, relation_kinds
 from trajpred.features.scene_graph import SceneBatch

@@ -12,21 +12,21 @@ import onnxruntime
 import torch
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.files import progress_bar
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import norm
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.export.ports import port_names
+from trajpred.export.interface import port_names
 from trajpred.export.precision import PrecisionRule
 from trajpred.features.scene_graph import build_batch
-from trajpred.forecast import Forecast
-from trajpred.geometry import norm
-from trajpred.lane_map import LaneMap
 from trajpred.model import Forecaster
 from trajpred.onboard.bundle import FUSED, SIGNATURES
 from trajpred.onboard.encoder import OnboardEncoder, pad
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 
 #: Limit on differences of probabilities, for precisions with a limit on every agent.
 MAX_PROBABILITY_CHANGE = 1e-3

@@ -18,27 +18,25 @@ import onnxruntime
 import torch
 from torch import nn
 
+from trajpred.data.files import atomic_file, naming_disk_errors, stage
+from trajpred.data.lane_map import MARK_TYPES
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
 from trajpred.evaluation.origin import environment
 from trajpred.export.any_model import decoder_chain, encoder_chain
 from trajpred.export.check import Check, check, check_encoder, example_arrays
 from trajpred.export.graphs import Decoder, Encoder
-from trajpred.export.interface import interface_page
-from trajpred.export.ports import port_names, ports_among
+from trajpred.export.interface import interface_page, port_names, ports_among
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
-from trajpred.features.channels import LANE_KINDS
-from trajpred.files import atomic_file, naming_disk_errors
-from trajpred.lane_map import MARK_TYPES
+from trajpred.features.config import LANE_KINDS
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.onboard import bundle
 from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.progress import stage
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
 
 #: The oldest operator set that has all operators of the graphs, and the newest that was tested.
 OPSETS = (20, 23)

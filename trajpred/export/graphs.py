@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from trajpred.data.geometry import Pose
 from trajpred.features.config import GraphConfig
 from trajpred.features.relations import (
     AGENT_TO_AGENT,
@@ -22,7 +23,6 @@ from trajpred.features.relations import (
     edge_features,
     relation_kinds,
 )
-from trajpred.geometry import Pose
 from trajpred.model.mode_decoder import ModeDecoder
 from trajpred.model.scene_decoder import constant_velocity
 from trajpred.model.scene_encoder import SceneEncoder

@@ -1,8 +1,32 @@
-"""The page ``INTERFACE.md`` of a bundle: ``bundle.json`` as tables for human readers."""
+"""Names and selections of the ports of graphs."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """A port of a signature, or a value of an ONNX graph."""
+
+    @property
+    def name(self) -> str:
+        """The name of the port."""
+        ...
+
+
+NamedPort = TypeVar("NamedPort", bound=Named)
+
+
+def port_names(ports: Iterable[Named]) -> list[str]:
+    """Return the name of each port."""
+    return [port.name for port in ports]
+
+
+def ports_among(ports: Iterable[NamedPort], names: Collection[str]) -> list[NamedPort]:
+    """Return the ports whose names are among ``names``."""
+    return [port for port in ports if port.name in names]
+
 
 #: What the page says of models that use poses in the scene's frame.
 FOCAL_ORIGIN = "The origin is the focal agent's or the ego's position: the model uses poses in its frame."

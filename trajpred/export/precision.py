@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from trajpred.export.ports import ports_among
+from trajpred.export.interface import ports_among
 from trajpred.export.trace import quiet
 
 Precision = Literal["fp32", "fp16", "int8"]

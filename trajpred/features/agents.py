@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import Pose, last_step, norm, relative_pose, rotate, to_local, unit_vector
+from trajpred.data.motion import forward_heading, heading_known
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import DataError
-from trajpred.features.channels import LENGTH_SCALE, SPEED_SCALE
-from trajpred.features.config import FeatureConfig
+from trajpred.features.config import LENGTH_SCALE, SPEED_SCALE, FeatureConfig
 from trajpred.features.lane_futures import MODES, lane_futures
-from trajpred.features.lane_matching import Routes, nearest_heading
+from trajpred.features.lane_paths import Routes, nearest_heading
 from trajpred.features.ragged import smallest_in_scene
-from trajpred.geometry import Pose, last_step, norm, relative_pose, rotate, to_local, unit_vector
-from trajpred.motion import forward_heading, heading_known
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class AgentFeatures:
         velocity: ``[A, 2]`` m/s in the own frame at the last observed state.
         elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
         object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
-        history: ``[A, observed, C]`` (:data:`~trajpred.features.channels.HISTORY`), own frame; zeros where
+        history: ``[A, observed, C]`` (:data:`~trajpred.features.config.HISTORY`), own frame; zeros where
             not valid.
         anchors: ``[A, 6, anchor_steps, 2]`` metres, own frame: futures along the lanes, the most probable
             first (:func:`~trajpred.features.lane_futures.lane_futures`).

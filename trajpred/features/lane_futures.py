@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.features.lane_matching import Routes
-from trajpred.features.lane_paths import POINTS, LanePaths, lane_paths
+from trajpred.data.geometry import Pose, direction, norm, unit_vector
+from trajpred.data.motion import STANDING_SPEED, displacement_on_arc
+from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
 from trajpred.features.ragged import rank_in_scene
-from trajpred.geometry import Pose, direction, norm, unit_vector
-from trajpred.motion import STANDING_SPEED, displacement_on_arc
-from trajpred.tracks import OBJECT_TYPES
 
 #: Futures of each agent.
 MODES = 6

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import Pose, direction, norm, rotate, to_local
+from trajpred.data.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
 from trajpred.features.agents import AgentFeatures
-from trajpred.features.channels import LENGTH_SCALE, TOPOLOGY
-from trajpred.features.config import FeatureConfig
+from trajpred.features.config import LENGTH_SCALE, TOPOLOGY, FeatureConfig
 from trajpred.features.ragged import pairs_in_scenes, rank_in_scene, resample, smallest_in_scene
-from trajpred.geometry import Pose, direction, norm, rotate, to_local
-from trajpred.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
-from trajpred.scenario_batch import ScenarioBatch
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,9 @@ class LaneShapes:
 
     Attributes:
         heading: ``[L]`` radians, the direction at the midpoint.
-        points: ``[L, P, C]`` (:data:`~trajpred.features.channels.LANE_POINT`), own frame; zeros for an
+        points: ``[L, P, C]`` (:data:`~trajpred.features.config.LANE_POINT`), own frame; zeros for an
             unknown boundary.
-        kind: ``[L]`` int64, index into :data:`~trajpred.features.channels.LANE_KINDS`.
+        kind: ``[L]`` int64, index into :data:`~trajpred.features.config.LANE_KINDS`.
         is_intersection: ``[L]`` int64, 0 or 1.
         marks: ``[L, 2]`` int64, left and right mark type.
     """
@@ -115,7 +114,7 @@ class LaneFeatures(LaneShapes):
         position: ``[L, 2]`` metres from the scene's origin.
         topology: ``[2, E]`` int64 (sender, receiver).
         topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
-            :data:`~trajpred.features.channels.TOPOLOGY`.
+            :data:`~trajpred.features.config.TOPOLOGY`.
     """
 
     scene: NDArray[np.int64]

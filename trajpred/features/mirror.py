@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.features.agents import AgentFeatures
-from trajpred.features.channels import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, other_side
+from trajpred.features.config import HISTORY, LANE_MARKS, LANE_POINT, PLANE, TOPOLOGY, other_side
 from trajpred.features.lanes import LaneFeatures
-from trajpred.features.scene_features import SceneFeatures
+from trajpred.features.scene_graph import SceneFeatures
 
 #: The channels of the fields that reflection changes, besides headings and the topology.
 REFLECTED = {

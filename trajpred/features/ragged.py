@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.geometry import norm
-from trajpred.ragged import Ragged
+from trajpred.data.geometry import norm
+from trajpred.data.ragged import Ragged
 
 
 def starts(scene: NDArray[np.int64], scenes: int) -> NDArray[np.int64]:

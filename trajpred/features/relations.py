@@ -10,9 +10,8 @@ import functools
 import torch
 from torch import Tensor
 
-from trajpred.features.channels import DISTANCES, TOPOLOGY
-from trajpred.features.config import GraphConfig
-from trajpred.geometry import POSE_SCALE
+from trajpred.data.geometry import POSE_SCALE
+from trajpred.features.config import DISTANCES, TOPOLOGY, GraphConfig
 
 LANE_TO_LANE = ("lane", "to", "lane")
 LANE_TO_AGENT = ("lane", "to", "agent")
@@ -123,12 +122,12 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     """Compute edge features ``[C, ...]``, invariant to moving and rotating the whole scene.
 
     Args:
-        sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.geometry.Pose.rows`) at both ends of each edge,
+        sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.data.geometry.Pose.rows`) at both ends of each edge,
             which are broadcast: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:
-        The channels of :func:`~trajpred.features.channels.edge_channels`: the sender's pose in the receiver's
+        The channels of :func:`~trajpred.features.config.edge_channels`: the sender's pose in the receiver's
         frame, and the one-hot kind.
     """
     constants = _created_constants if torch.compiler.is_compiling() else _kept_constants

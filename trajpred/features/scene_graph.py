@@ -1,14 +1,13 @@
-"""Build one graph with typed relations from the agents and lanes of many scenes.
+"""Scenarios -> agents and lanes in their own frames. NumPy only, vectorised over all scenes of a batch.
 
-Every relation holds ``edge_index [2, E]`` (row 0 sender, row 1 receiver, sorted by receiver) and
-``edge_kind [E]``, an index into :data:`~trajpred.features.relations.EDGE_KINDS`. Edge features are relative
-poses; the model computes them once per forward from the nodes' poses
-(:func:`~trajpred.features.relations.edge_features`), so a batch stays small.
+The origin of each scene is subtracted in float64; results are float32. Positions and headings of the local
+frames serve relative poses only and are never features themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,61 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.features.agents import AgentFeatures
-from trajpred.features.config import GraphConfig, SceneConfig
-from trajpred.features.lanes import LaneFeatures
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.laplacian import laplacian_eigenvectors
+from trajpred.data.scenario import Scenario
+from trajpred.features.agents import AgentFeatures, agent_features, focal_poses
+from trajpred.features.config import FeatureConfig, GraphConfig, SceneConfig
+from trajpred.features.lanes import LaneFeatures, lane_features
 from trajpred.features.ragged import rank_in_scene, starts
 from trajpred.features.relations import edges_of, relation_kinds
-from trajpred.features.scene_features import SceneFeatures, scene_features
-from trajpred.laplacian import laplacian_eigenvectors
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
+
+
+@dataclass(frozen=True)
+class SceneFeatures:
+    """Features of ``S`` scenes.
+
+    Attributes:
+        scenario_id: ``[S]`` strings.
+        origin: ``[S, 2]`` float64, city frame: the focal agent's last observed position, or that of the track
+            seen last where the focal one has no observed state in the model's history.
+        heading: ``[S]`` the focal agent's last observed heading, radians, city frame.
+        step_s: ``[S]`` seconds between steps.
+        recorded: ``[S]`` int64, how many future steps were recorded; later ones may be continued labels.
+        agents, lanes: of all scenes, scene by scene.
+    """
+
+    scenario_id: NDArray[np.str_]
+    origin: NDArray[np.float64]
+    heading: NDArray[np.float32]
+    step_s: NDArray[np.float64]
+    recorded: NDArray[np.int64]
+    agents: AgentFeatures
+    lanes: LaneFeatures
+
+
+def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures:
+    """Compute the features of ``batch``; future states enter ``target`` alone.
+
+    Example:
+        >>> features = scene_features(ScenarioBatch.of([scenario]), FeatureConfig())
+        >>> features.agents.history.shape
+        (12, 50, 7)
+    """
+    batch = batch.window(config.history or batch.num_observed, config.future or batch.num_future)
+    focal = focal_poses(batch)
+    agents = agent_features(batch, focal.position, config)
+    lanes = lane_features(batch, focal.position, agents, config)
+    heading = focal.heading.astype(np.float32)
+    return SceneFeatures(
+        scenario_id=batch.scenario_id,
+        origin=focal.position,
+        heading=heading,
+        step_s=batch.step_s,
+        recorded=(batch.recorded - batch.num_observed).clip(0, batch.num_future),
+        agents=agents,
+        lanes=lanes,
+    )
 
 
 class SceneBatch(HeteroData):

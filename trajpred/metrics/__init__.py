@@ -6,11 +6,20 @@ The registry describes metrics without torch; what computes them is imported on 
 from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
+from trajpred.data.splits import agent_groups
 from trajpred.metrics import standard
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
-from trajpred.metrics.groups import agent_groups
-from trajpred.metrics.layout import columns, names_in, paired_columns
-from trajpred.metrics.registry import METRICS, Metric, metric_names, metric_of, metrics_of, register
+from trajpred.metrics.registry import (
+    METRICS,
+    Metric,
+    columns,
+    metric_names,
+    metric_of,
+    metrics_of,
+    names_in,
+    paired_columns,
+    register,
+)
 
 if TYPE_CHECKING:
     from trajpred.metrics.compute import agent_metrics, horizon_metrics, world_metrics

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.arrays import as_array
+from trajpred.data.checks import as_array
+from trajpred.data.geometry import norm
+from trajpred.data.modes import require_probabilities
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require, require_rows, within
-from trajpred.geometry import norm
-from trajpred.modes import require_probabilities
-from trajpred.tracks import OBJECT_TYPES
 
 #: Smaller probabilities count as this: the cost of an excluded mode that comes true is bounded.
 MIN_PROBABILITY = 1e-12

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.geometry import norm
+from trajpred.data.modes import require_probabilities
 from trajpred.errors import require
-from trajpred.geometry import norm
-from trajpred.modes import require_probabilities
 
 #: Only the most probable modes are matched: this many.
 MATCHED_MODES = 6

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import TYPE_CHECKING, NamedTuple
 
-from trajpred.geometry import last_step, norm, wrap_angle
+from trajpred.data.geometry import last_step, norm, wrap_angle
 
 if TYPE_CHECKING:  # the registry, and with it tables of results, needs no torch
     from torch import Tensor

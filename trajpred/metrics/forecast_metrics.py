@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from trajpred.data.splits import GROUPS
 from trajpred.metrics.compute import agent_metrics
-from trajpred.metrics.layout import columns
-from trajpred.metrics.registry import metric_of
-from trajpred.splits import GROUPS
+from trajpred.metrics.registry import columns, metric_of
 
 
 class ForecastMetrics(Metric):

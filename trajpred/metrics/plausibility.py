@@ -1,24 +1,269 @@
-"""Plausibility of futures: kept to the road, feasible motion, no collisions.
+"""Map compliance of futures: on the drivable area, and with the traffic.
 
-City frame float64, metres, radians, seconds. Sizes: ``A`` agents, ``K`` modes, ``F`` future steps. NaN
-positions (unknown steps) never violate anything. Ground truth is passed as ``[A, 1, F, 2]``.
+City frame float64, metres and radians; independent of the frame's origin. Sizes: ``A`` agents of one
+scenario, ``K`` modes, ``F`` future steps. Points with a NaN coordinate (unknown steps) never violate
+anything. Ground truth is passed as ``[A, 1, F, 2]``: 2.2 % of Argoverse 2's true futures of road vehicles
+leave the road (into driveways and car parks), 3.0 % of Argoverse 1's leave the widened lanes, and at most
+0.2 % are wrong-way. Compare a forecast with these rates, not with zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 
-from trajpred.geometry import norm
-from trajpred.lane_map import LaneMap
-from trajpred.metrics.collisions import collisions
-from trajpred.metrics.map_compliance import is_road_vehicle, off_road, on_road, road_area, wrong_way
-from trajpred.tracks import TYPICAL_SIZES
+from trajpred.data.geometry import direction, norm, to_local, wrap_angle
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.tracks import OBJECT_TYPES, TYPICAL_SIZES
+
+#: Types that are bound to the road; pedestrians and cyclists are not.
+ROAD_VEHICLES = ("vehicle", "bus", "motorcyclist")
+#: Half the assumed width of lanes without boundaries: half of 3.5 m (most lanes are 2.7 to 3.7 m wide).
+HALF_LANE_WIDTH_M = 1.75
+#: An agent drives on a lane if the lane's centreline is at most this far away.
+LANE_REACH_M = 2.0
+#: A heading that differs from a lane's direction by more than this is against it. Well over a right angle:
+#: crossing traffic and the start of a U-turn are not wrong-way driving.
+WRONG_WAY_RAD = float(np.deg2rad(135.0))
+#: The heading of slower agents (m/s) along their path is uncertain.
+MOVING_SPEED = 1.0
+#: Total duration (seconds) of driving against all lanes that counts as wrong-way.
+WRONG_WAY_S = 1.0
+
+
+def is_road_vehicle(object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return whether agents of ``object_type`` ``[...]`` (index of OBJECT_TYPES) are bound to the road."""
+    codes = [OBJECT_TYPES.index(name) for name in ROAD_VEHICLES]
+    return np.isin(object_type, codes)
+
+
+def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
+    """Return the drivable area, prepared for fast queries; None if the map is empty.
+
+    The union of the drivable areas. A map without any (Argoverse 1's are rasters, which are not read; custom
+    maps) has its lanes instead: the polygons between left and right boundary, or centrelines widened by
+    :data:`HALF_LANE_WIDTH_M`. Lanes do not contain parking bays, shoulders and driveways, so rates on the two
+    kinds of map are not comparable.
+    """
+    has_areas = len(lane_map.drivable_area) > 0
+    shapes = _polygons(lane_map.drivable_area) if has_areas else _lane_shapes(lane_map)
+    if not len(shapes):
+        return None
+    area = shapely.union_all(shapes)
+    shapely.prepare(area)
+    return area
+
+
+def on_road(points: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
+    """Return whether ``points`` ``[..., 2]`` lie in ``area`` or on its edge; False for NaN points."""
+    return np.asarray(shapely.intersects_xy(area, points[..., 0], points[..., 1]))
+
+
+def off_road(trajectory: NDArray[np.float64], area: shapely.Geometry) -> NDArray[np.bool_]:
+    """Return whether each agent's centre has left ``area`` (:func:`road_area`) by each step: ``[A, K, F]``.
+
+    Meant for road vehicles (:func:`is_road_vehicle`) that start on the road.
+    """
+    outside = ~on_road(trajectory, area) & np.isfinite(trajectory).all(axis=-1)
+    return np.logical_or.accumulate(outside, axis=-1)
+
+
+def wrong_way(
+    trajectory: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap, step_s: float = 0.1
+) -> NDArray[np.bool_]:
+    """Return whether each mode has driven against all nearby lanes by each step: ``[A, K, F]``.
+
+    That takes :data:`WRONG_WAY_S` in total. A step counts if the agent is faster than :data:`MOVING_SPEED`,
+    at least one centreline is within :data:`LANE_REACH_M`, none of these belongs to an intersection, and the
+    heading differs by more than :data:`WRONG_WAY_RAD` from the direction of all of them.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians.
+    """
+    moving = np.zeros(trajectory.shape[:3], np.bool_)
+    if trajectory.shape[2] > 1:  # a single step has no velocity
+        moving = norm(np.gradient(trajectory, step_s, axis=2)) > MOVING_SPEED  # False where NaN
+    against = np.zeros(moving.shape, np.bool_)
+    against[moving] = _against_all_lanes(trajectory[moving], heading[moving], lane_map)
+    seconds = against.cumsum(axis=-1) * step_s
+    reached: NDArray[np.bool_] = seconds > WRONG_WAY_S - step_s / 2  # timestamps jitter
+    return reached
+
+
+def _against_all_lanes(
+    points: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap
+) -> NDArray[np.bool_]:
+    """Return ``[N]``: whether ``points`` ``[N, 2]`` are near lanes, off intersections, and against all."""
+    start, end, lane = _segments(lane_map.centerline)
+    tree = shapely.STRtree(shapely.linestrings(np.stack((start, end), 1)))
+    point, segment = tree.query(shapely.points(points), predicate="dwithin", distance=LANE_REACH_M)
+    lane_heading = direction(end - start)
+    turned = np.abs(wrap_angle(heading[point] - lane_heading[segment]))
+    allowed = (turned <= WRONG_WAY_RAD) | lane_map.is_intersection[lane[segment]]
+    near = np.zeros(len(points), np.bool_)
+    near[point] = True
+    permitted = np.zeros(len(points), np.bool_)
+    permitted[point[allowed]] = True
+    return near & ~permitted
+
+
+def _segments(lines: Ragged) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return start and end ``[M, 2]`` of the segments of all lines, and the line ``[M]`` of each."""
+    row = np.repeat(np.arange(len(lines)), lines.lengths)
+    start = lines.values[:-1, :2]
+    end = lines.values[1:, :2]
+    same_line = row[1:] == row[:-1]
+    moves = (end != start).any(-1)  # a repeated point has no direction
+    inner = same_line & moves
+    return start[inner], end[inner], row[1:][inner]
+
+
+def _polygons(rings: Ragged) -> NDArray[np.object_]:
+    """Build a valid polygon from each row of vertices ``[V, 2 or 3]``; open rings are closed."""
+    row = np.repeat(np.arange(len(rings)), rings.lengths)
+    closed = shapely.linearrings(rings.values[:, :2], indices=row)
+    return shapely.make_valid(shapely.polygons(closed))
+
+
+def _lane_shapes(lane_map: LaneMap) -> NDArray[np.object_]:
+    """Build a polygon for each lane."""
+    left = lane_map.left_boundary
+    right = lane_map.right_boundary
+    bounded = (left.lengths >= 2) & (right.lengths >= 2)
+    rings: list[NDArray[np.float64]] = []
+    for lane in np.flatnonzero(bounded).tolist():
+        backwards = right[lane][::-1, :2]
+        rings.append(np.concatenate((left[lane][:, :2], backwards)))
+    row = np.repeat(np.arange(len(lane_map)), lane_map.centerline.lengths)
+    bare = ~bounded[row]
+    rank = np.cumsum(~bounded) - 1  # shapely requires consecutive indices
+    lines = shapely.linestrings(lane_map.centerline.values[bare, :2], indices=rank[row[bare]])
+    widened = shapely.buffer(lines, HALF_LANE_WIDTH_M)
+    return np.concatenate((_polygons(Ragged.from_rows(rings, 2)), widened))
+
+
+#: Boxes are scaled by this before they are compared: typical sizes are too large for half of all road users,
+#: and positions err by a decimetre. Of Argoverse 2's true scored futures 2.3 % collide so, at full size 7 %.
+BOX_SCALE = 0.9
+#: Pairs of boxes compared at once.
+_MAX_PAIRS = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """N oriented boxes.
+
+    Attributes:
+        center: ``[N, 2]`` metres.
+        heading: ``[N]`` radians.
+        half: ``[N, 2]`` metres, half the length and the width.
+    """
+
+    center: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    half: NDArray[np.float64]
+
+    def at(self, rows: NDArray[np.intp]) -> _Boxes:
+        return _Boxes(self.center[rows], self.heading[rows], self.half[rows])
+
+
+def collisions(
+    trajectory: NDArray[np.float64],
+    heading: NDArray[np.float64],
+    size: NDArray[np.float64],
+    scene: NDArray[np.int64],
+    origin: NDArray[np.float64],
+    origin_heading: NDArray[np.float64],
+    box_scale: float = BOX_SCALE,
+) -> NDArray[np.bool_]:
+    """Return whether an agent's oriented box overlaps another's in world k: mode k of all agents of a scene.
+
+    av2's threshold of 1 m between centres passes cars that scrape along each other and rejects people side
+    by side. Pairs that already overlap at the last observed pose are ignored: there, the size or the
+    recording is wrong.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
+        heading: ``[A, K, F]`` radians.
+        size: ``[A, 2]`` (length, width) metres, such as :data:`trajpred.data.tracks.TYPICAL_SIZES`.
+        scene: ``[A]``, agents with the same number share a scene.
+        origin, origin_heading: ``[A, 2]`` and ``[A]``, the last observed poses.
+        box_scale: factor on ``size``; 1 where sizes are known.
+    """
+    half = size * (box_scale / 2)
+    observed = _Boxes(origin, origin_heading, half)
+    first, second = _pairs(scene)
+    apart = ~_overlap(observed.at(first), observed.at(second))
+    first = first[apart]
+    second = second[apart]
+    reach = norm(half)
+    limit = (reach[first] + reach[second])[:, None, None]
+    hit = np.zeros((len(first), trajectory.shape[1]), np.bool_)
+    for steps in _chunks(trajectory.shape[2], hit.size):
+        position = trajectory[:, :, steps]
+        angle = heading[:, :, steps]
+        near = norm(position[first] - position[second]) <= limit
+        pair, mode, step = np.nonzero(near)
+        agent1 = first[pair]
+        agent2 = second[pair]
+        boxes1 = _Boxes(position[agent1, mode, step], angle[agent1, mode, step], half[agent1])
+        boxes2 = _Boxes(position[agent2, mode, step], angle[agent2, mode, step], half[agent2])
+        overlaps = _overlap(boxes1, boxes2)
+        hit[pair[overlaps], mode[overlaps]] = True
+    collided = np.zeros(trajectory.shape[:2], np.bool_)
+    np.logical_or.at(collided, first, hit)
+    np.logical_or.at(collided, second, hit)
+    return collided
+
+
+def _pairs(scene: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return all pairs of agents of the same scene, each once."""
+    order = np.argsort(scene, kind="stable")
+    ascending = scene[order]
+    rank = np.arange(len(scene))
+    # How many agents of its scene follow each one in this order.
+    later = np.searchsorted(ascending, ascending, side="right") - 1 - rank
+    first = np.repeat(rank, later)
+    start = np.repeat(np.cumsum(later) - later, later)
+    second = first + 1 + np.arange(len(first)) - start
+    return order[first], order[second]
+
+
+def _chunks(steps: int, pairs: int) -> Iterator[slice]:
+    """Split the steps so that arrays over pairs and steps stay bounded."""
+    size = max(1, _MAX_PAIRS // max(pairs, 1))
+    for start in range(0, steps, size):
+        yield slice(start, start + size)
+
+
+def _overlap(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
+    """Return whether boxes overlap, pair by pair.
+
+    Separating axes: two rectangles are disjoint if and only if they are so along a side of one of them.
+    """
+    return _meet_along(a, b) & _meet_along(b, a)
+
+
+def _meet_along(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
+    """Return whether the projections on both sides of ``a`` overlap; touching does not count."""
+    offset = np.abs(to_local(b.center, a.center, a.heading))
+    turn = b.heading - a.heading
+    cos = np.abs(np.cos(turn))
+    sin = np.abs(np.sin(turn))
+    half_length = b.half[:, 0]
+    half_width = b.half[:, 1]
+    along = cos * half_length + sin * half_width
+    across = sin * half_length + cos * half_width
+    shadow = np.stack((along, across), -1)
+    return np.logical_and.reduce(offset < a.half + shadow, axis=-1)
+
 
 #: Motion is computed from three points this far apart (seconds). Position errors of 0.1 m then disturb
 #: accelerations by 0.25 m/s², differences of single steps of 0.1 s by 25. Half a second suffices for

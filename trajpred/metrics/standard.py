@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from trajpred.metrics.consistency import Matched
 from trajpred.metrics.displacement import Errors, missed, of_best, with_brier
-from trajpred.metrics.layout import AHEAD, AVERAGE_ERROR, BRIER, FINAL_ERROR, MISS_RATE
 from trajpred.metrics.plausibility import FuturesUntil, collision_share
-from trajpred.metrics.registry import Metric, register
+from trajpred.metrics.registry import AHEAD, AVERAGE_ERROR, BRIER, FINAL_ERROR, MISS_RATE, Metric, register
 
 if TYPE_CHECKING:  # tables of results need no torch
     from torch import Tensor

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.forecast import Attention
+from trajpred.data.forecast import Attention
 from trajpred.nn import EdgeAttention, GraphAttention, Padding
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import Pose
 from trajpred.errors import DataError, require
 from trajpred.features.config import MAX_NUMBER, SceneConfig
-from trajpred.forecast import Forecast
-from trajpred.geometry import Pose
 from trajpred.model import pretrained
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below

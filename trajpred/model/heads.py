@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.features.channels import LENGTH_SCALE
+from trajpred.features.config import LENGTH_SCALE
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of
 from trajpred.model.token_encoder import SceneTokens
 from trajpred.nn import at_least_float32, mlp

@@ -1,8 +1,9 @@
-"""The default decoder: K mode tokens per agent propose a future, re-anchor at its end point and refine it."""
+"""The edges of the mode decoder: from the scene to modes, and between the modes of neighbouring agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
@@ -10,18 +11,177 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.data.geometry import Pose, direction, to_global
 from trajpred.errors import require, require_not_negative
+from trajpred.features.config import LENGTH_SCALE
 from trajpred.features.lane_futures import MODES
-from trajpred.geometry import Pose
+from trajpred.features.relations import edge_features
 from trajpred.model.heads import CurveHead
-from trajpred.model.mode_layers import ModeLayers, end_pose, scaled_paths
-from trajpred.model.mode_relations import same_mode_edges, scene_edges
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
-from trajpred.model.scene_encoder import Evaluation, RelativePose
+from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens, require_sizes
-from trajpred.model.token_graph import TokenGraph
-from trajpred.nn import DenseRelation, EdgeRelation, GroupRelation, Padding, at_least_float32, mlp
+from trajpred.model.token_graph import MODE_EDGE_CHANNELS, MODE_EDGE_KINDS, TokenGraph, radius_edges
+from trajpred.nn import (
+    DenseRelation,
+    EdgeAttention,
+    EdgeRelation,
+    GraphAttention,
+    GraphTransformerLayer,
+    GroupRelation,
+    Padding,
+    at_least_float32,
+    mlp,
+)
 from trajpred.nn.edge_attention import Operator
+
+
+def scene_edges(
+    graph: TokenGraph,
+    poses: Pose[Tensor],
+    radius_m: float,
+    agents: Tensor,
+    modes: Padding,
+    bias: Callable[[Tensor, Tensor], Tensor],
+) -> EdgeRelation:
+    """Relate the tokens of the scene to M poses within a radius.
+
+    Args:
+        poses: ``[M, 2]``, ``[M]`` of the modes.
+        agents: ``[M]``, the row of each pose's agent.
+        modes: padding of the poses.
+        bias: maps the features ``[C, E]`` and the fading ``[E]`` of the edges to ``[heads, E]``.
+    """
+    index, features, fading = radius_edges(graph, poses, radius_m, agents, modes)
+    return EdgeRelation(
+        index=index,
+        bias=bias(features, fading).T,
+        num_senders=graph.num_nodes,
+        num_receivers=poses.heading.shape[0],
+        poses=(graph.poses, poses),
+        features=features.T,
+        complete=True,
+    )
+
+
+def same_mode_edges(graph: TokenGraph, modes: int, bias: Callable[[Tensor], Tensor]) -> EdgeRelation:
+    """Relate mode k of an agent's neighbours to its own mode k, at the agents' poses.
+
+    Args:
+        modes: K, the number of modes of each agent.
+        bias: maps the features ``[C, E]`` of the edges between agents to ``[heads, E]``.
+    """
+    index = graph.index[:, : graph.num_agent_edges]
+    kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
+    sender = graph.poses.rows.index_select(1, index[0])
+    receiver = graph.poses.rows.index_select(1, index[1])
+    features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
+    agents = graph.poses[: graph.num_agents]
+    edges = EdgeRelation(
+        index=index,
+        bias=bias(features).T,
+        num_senders=graph.num_agents,
+        num_receivers=graph.num_agents,
+        poses=(agents, agents),
+        features=features.T,
+    )
+    return edges.with_copies(modes)
+
+
+#: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
+STATIONARY_M = 2.0
+#: Displacement (m) of the last second around which the direction of the whole mode fades in.
+STOPPED_M = 1.0
+#: Steps of the last second of a mode, and the one before them.
+LAST_STEPS = 11
+
+
+@dataclass(frozen=True)
+class ModeLayers:
+    """Builder of the decoder's layers and attention biases; attributes are the decoder's arguments."""
+
+    dim: int
+    heads: int
+    dropout: float
+    drop_path: float
+    norm: Literal["post", "pre"]
+    pose: RelativePose
+    attention: Operator | Literal["graph_attention"]
+
+    @property
+    def published(self) -> bool:
+        """Whether the operator is a published one, which reads features instead of bias and poses."""
+        return self.attention != "graph_attention"
+
+    def bias(self) -> nn.Module:
+        """Build the map from edge features to one additive score per head."""
+        if self.published:
+            return NoBias()
+        return pose_bias(MODE_EDGE_CHANNELS, self.heads, self.pose)
+
+    def layer(self, poses: bool) -> GraphTransformerLayer:
+        """Build one layer, over a relation with or without ``poses``."""
+        operator: nn.Module
+        if self.attention == "graph_attention":
+            reads_poses = poses and self.pose in ("both", "values")
+            operator = GraphAttention(self.dim, self.heads, poses=reads_poses)
+        else:
+            channels = MODE_EDGE_CHANNELS if poses else 0
+            operator = EdgeAttention(self.attention, self.dim, self.heads, channels)
+        return GraphTransformerLayer(
+            operator,
+            self.dim,
+            dropout=self.dropout,
+            drop_path=self.drop_path,
+            norm=self.norm,
+        )
+
+    def pairs(self, count: int) -> nn.ModuleList:
+        """Build ``count`` pairs: mode ← scene with poses, then mode ↔ mode without."""
+        layers = nn.ModuleList()
+        for _ in range(count):
+            layers.append(self.layer(poses=True))
+            layers.append(self.layer(poses=False))
+        return layers
+
+
+class NoBias(nn.Module):
+    """The bias of published operators, which read the features themselves: zeros ``[1, E]``."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.new_zeros(1, features.shape[1])
+
+
+def scaled_paths(trajectory: Tensor) -> Tensor:
+    """``[A, K, F, 2]`` metres -> ``[A · K, 2 · F]``, in the unit that the networks read."""
+    return trajectory.flatten(0, 1).flatten(1) / LENGTH_SCALE
+
+
+def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
+    """Return the pose at the end of each mode in the common frame, ``[A·K, 2]`` and ``[A·K]``.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres in the frames of the ``agents``, detached.
+        agents: their poses, ``[A]``.
+    """
+    # Short displacements have no meaningful direction. The direction of the whole mode, and then that of the
+    # agent, fade in smoothly: a threshold would make the heading of stopping modes jump.
+    end = trajectory[:, :, -1]
+    start_of_last = trajectory[:, :, -min(LAST_STEPS, trajectory.shape[2])]
+    last = end - start_of_last
+    ahead = nn.functional.pad(_fading(end, STATIONARY_M), (0, 1))
+    turn = direction(last + _fading(last, STOPPED_M) * end + ahead)
+    agent_position = agents.position[:, None]
+    agent_heading = agents.heading[:, None]
+    position = to_global(end, agent_position, agent_heading)
+    heading = agent_heading + turn
+    return Pose(position.flatten(0, 1), heading.flatten())
+
+
+def _fading(displacement: Tensor, scale: float) -> Tensor:
+    """Weigh displacements ``[..., 2]`` by a Gaussian, ``[..., 1]``: 1 at 0, near 0 beyond ``scale``."""
+    squared = (displacement**2).sum(-1, keepdim=True)
+    return torch.exp(-squared / scale**2)
+
 
 #: What modes start from.
 Start = Literal["velocity", "lanes"]

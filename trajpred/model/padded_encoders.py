@@ -10,16 +10,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from trajpred.data.geometry import POSE_SCALE
 from trajpred.errors import require
 from trajpred.features.relations import EDGE_KINDS
-from trajpred.geometry import POSE_SCALE
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import GraphStructure, mlp
-from trajpred.nn.published.biased_attention import BiasedAttention
 from trajpred.nn.published.graph_structure import EdgeEncoding
-from trajpred.nn.published.padded_attention import PaddedAttention
+from trajpred.nn.published.padded_attention import BiasedAttention, PaddedAttention
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 
 

@@ -20,8 +20,8 @@ from trajpred.nn import LaplacianPositionalEncoding
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
+    RandomWalkPositionalEncoding,
 )
-from trajpred.nn.published.graph_transformer_net import RandomWalkPositionalEncoding
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.transformer_conv import TransformerConv
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.data.modes import join
 from trajpred.errors import require
 from trajpred.model.token_encoder import SceneTokens
-from trajpred.modes import join
 
 
 @dataclass

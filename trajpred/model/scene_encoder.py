@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from trajpred.features.channels import EDGE_POSE
+from trajpred.features.config import EDGE_POSE
 from trajpred.model.token_encoder import AgentEncoder, Missing, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, GraphTransformerLayer, Relation

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.data.forecast import Attention
+from trajpred.data.lane_map import MARK_TYPES
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require, require_not_negative
-from trajpred.features.channels import HISTORY, LANE_KINDS, LANE_POINT, VALID
-from trajpred.forecast import Attention
-from trajpred.lane_map import MARK_TYPES
+from trajpred.features.config import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
-from trajpred.tracks import OBJECT_TYPES
 
 #: How histories with missing steps are read, see :class:`AgentEncoder`.
 Missing = Literal["zeros", "masked"]

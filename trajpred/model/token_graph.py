@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from trajpred.features.channels import edge_channels
+from trajpred.data.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
+from trajpred.features.config import edge_channels
 from trajpred.features.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
-from trajpred.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.nn import Padding
 
 #: Channels of :attr:`TokenGraph.features`.

@@ -1,29 +1,29 @@
 """The graph-transformer core: operators on tensors, edges and poses (docs/concepts/operators.md)."""
 
 from trajpred.nn.attention import EdgeBias, GraphAttention, GraphTransformerLayer, at_least_float32, mlp
-from trajpred.nn.dense_relation import DenseRelation
 from trajpred.nn.edge_attention import EdgeAttention
-from trajpred.nn.padding import Padding
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
-from trajpred.nn.published.biased_attention import BiasedEncoderLayer
 from trajpred.nn.published.gat import GATEncoder, GATLayer
 from trajpred.nn.published.graph_structure import GraphStructure, shortest_paths
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
-)
-from trajpred.nn.published.graph_transformer_net import (
     GraphTransformerNet,
     LaplacianPositionalEncoding,
     laplacian_positional_encoding,
     random_walk_positional_encoding,
 )
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
-from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors, pad_samples
+from trajpred.nn.published.padded_attention import (
+    BiasedEncoderLayer,
+    PaddedAttention,
+    merge_tensors,
+    pad_samples,
+)
 from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import TransformerMEncoder
-from trajpred.nn.relation import EdgeRelation, GroupRelation, Relation
+from trajpred.nn.relation import DenseRelation, EdgeRelation, GroupRelation, Padding, Relation
 from trajpred.nn.segment import (
     FlatGraphs,
     flatten_edges,

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from trajpred.nn.dense_relation import DenseRelation
-from trajpred.nn.relation import EdgeRelation, Relation
+from trajpred.nn.relation import DenseRelation, EdgeRelation, Relation
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -85,7 +84,7 @@ class GraphAttention(nn.Module):
     Shapes: receivers ``[R, dim]``, senders ``[S, dim]`` -> ``[R, dim]``.
 
     Example:
-        >>> from trajpred.geometry import Pose
+        >>> from trajpred.data.geometry import Pose
         >>> from trajpred.nn import EdgeRelation
         >>> poses = Pose(torch.randn(3, 2), torch.zeros(3))
         >>> index, bias = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.zeros(3, 2)

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, quoted, require
-from trajpred.features.channels import HISTORY, LANE_MARKS, LANE_POINT
-from trajpred.features.config import MAX_NUMBER, MAX_SIZE, FeatureConfig
+from trajpred.features.config import HISTORY, LANE_MARKS, LANE_POINT, MAX_NUMBER, MAX_SIZE, FeatureConfig
 from trajpred.features.lane_futures import MODES
 
 #: The file that describes everything else.
@@ -105,7 +104,7 @@ _EIGENVECTORS = Port(
     "lane_eigenvectors",
     "float32",
     ("L", "W"),
-    "eigenvectors of the Laplacian of the lane topology (trajpred.laplacian); zeros for padding",
+    "eigenvectors of the Laplacian of the lane topology (trajpred.data.laplacian); zeros for padding",
 )
 _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.arrays import as_array
+from trajpred.data.checks import MAX_NAME, as_array, as_name, encode, is_name
+from trajpred.data.geometry import norm, wrap_angle
+from trajpred.data.motion import given_heading
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, quoted, require, shortened
-from trajpred.geometry import norm, wrap_angle
-from trajpred.motion import given_heading
-from trajpred.names import MAX_NAME, as_name, encode, is_name
 from trajpred.onboard.history import States
 from trajpred.onboard.lane_cache import MAX_COORDINATE
-from trajpred.tracks import OBJECT_TYPES
 
 #: Fastest road user (m/s). A track that moves faster is another object under the same id.
 MAX_SPEED = 100.0
@@ -34,7 +33,7 @@ class Detections(NamedTuple):
             the direction of the nearest lane.
         velocity: ``[N, 2]`` m/s. Where missing, not finite or faster than :data:`MAX_SPEED`, it is derived
             from the positions so far too.
-        object_type: N names of :data:`~trajpred.tracks.OBJECT_TYPES`, by default ``vehicle``.
+        object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``.
     """
 
     track_id: Sequence[str]

@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.laplacian import laplacian_eigenvectors
+from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
 from trajpred.features.agents import AgentFeatures, agent_features, focal_poses
-from trajpred.laplacian import laplacian_eigenvectors
 from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.time_grid import same_step
 
 #: A vehicle's processor is shared: waiting threads sleep instead of spinning and take small portions of work.
 #: With the defaults of onnxruntime, two threads on a busy machine take 2 to 3 times as long as one.

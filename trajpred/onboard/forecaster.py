@@ -8,16 +8,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.arrays import row_of
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.checks import row_of
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import Pose
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
 from trajpred.errors import require
 from trajpred.features.agents import AgentFeatures
-from trajpred.forecast import Forecast
-from trajpred.geometry import Pose
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.onboard.encoder import LocalScene, OnboardEncoder, pad
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import Tracks
 
 #: Forecasts the observed tracks of a scenario for a number of steps, such as
 #: :func:`trajpred.predictors.baselines.lane_following`.

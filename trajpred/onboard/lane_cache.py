@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.lane_map import LaneMap
 from trajpred.errors import DataError, require, within
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import FeatureConfig
@@ -20,7 +21,6 @@ from trajpred.features.lanes import (
     topology_among,
     visible_map,
 )
-from trajpred.lane_map import LaneMap
 
 #: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
 LANE_INPUTS = ("points", "kind", "is_intersection", "marks")

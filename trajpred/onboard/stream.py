@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.tracks import EGO_ID
 from trajpred.errors import DataError
-from trajpred.forecast import Forecast
-from trajpred.lane_map import LaneMap
 from trajpred.onboard.detections import Detections, listed
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster, Rule, joined, rule_forecast
 from trajpred.onboard.track_stream import TrackStream
-from trajpred.tracks import EGO_ID
 
 
 @dataclass(frozen=True, repr=False)

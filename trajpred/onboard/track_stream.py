@@ -8,15 +8,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.tracks import EGO_ID
 from trajpred.errors import DataError, quoted
 from trajpred.features.agents import is_recent
-from trajpred.lane_map import LaneMap
-from trajpred.onboard.clock import seconds_of
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, validated
 from trajpred.onboard.encoder import OnboardEncoder
-from trajpred.onboard.history import HistoryTable, TimeGrid
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import EGO_ID
+from trajpred.onboard.history import HistoryTable, TimeGrid, seconds_of
 
 #: Distance (m) that a track may jump at any speed: detections are noisy.
 MAX_JUMP_M = 5.0

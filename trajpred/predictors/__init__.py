@@ -6,8 +6,7 @@ from trajpred import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
-    from trajpred.predictors.derived import PerturbedPredictor
-    from trajpred.predictors.ensemble import EnsemblePredictor
+    from trajpred.predictors.derived import EnsemblePredictor, PerturbedPredictor
     from trajpred.predictors.load import PREDICTORS, BaselinePredictor, load_ensemble, load_predictor
     from trajpred.predictors.predictions_file import FilePredictor
     from trajpred.predictors.predictor import Predictor

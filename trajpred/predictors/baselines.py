@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import norm, wrap_angle
+from trajpred.data.motion import STANDING_SPEED, displacement_on_arc, heading_known
+from trajpred.data.scenario import Scenario
 from trajpred.errors import require
 from trajpred.features.agents import last_poses
 from trajpred.features.lane_futures import lane_futures
-from trajpred.features.lane_matching import Routes
-from trajpred.forecast import Forecast
-from trajpred.geometry import norm, wrap_angle
-from trajpred.motion import STANDING_SPEED, displacement_on_arc, heading_known
-from trajpred.scenario import Scenario
+from trajpred.features.lane_paths import Routes
 
 #: Last seconds that the turn rate is fitted to, the current step included.
 TURN_WINDOW_S = 1.0

@@ -11,21 +11,20 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.forecast import Attention, Forecast
+from trajpred.data.geometry import wrap_angle
+from trajpred.data.resample import SAME_TIME, resample, resample_forecast, same_step
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
 from trajpred.features.mirror import mirrored
-from trajpred.features.scene_features import scene_features
-from trajpred.features.scene_graph import scene_graph
-from trajpred.forecast import Attention, Forecast
-from trajpred.geometry import wrap_angle
+from trajpred.features.scene_graph import scene_features, scene_graph
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
 from trajpred.model.pretrained import licence_of, locate
 from trajpred.predictors.predictions_file import future_steps
 from trajpred.predictors.predictor import Predictor
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.time_grid import SAME_TIME, resample, resample_forecast, same_step
 
 
 class ModelPredictor(Predictor):

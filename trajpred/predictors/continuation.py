@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import direction, norm
+from trajpred.data.motion import STANDING_SPEED, causal_velocity, hold_last
+from trajpred.data.registry import load_plugins
+from trajpred.data.resample import same_step
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
 from trajpred.errors import require
-from trajpred.forecast import Forecast
-from trajpred.geometry import direction, norm
 from trajpred.model.pretrained import locate
-from trajpred.motion import STANDING_SPEED, causal_velocity, hold_last
-from trajpred.plugins import load_plugins
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
-from trajpred.scenario import Scenario
-from trajpred.time_grid import same_step
-from trajpred.tracks import Tracks
 
 #: Road users that moved less than STANDING_M in the last STANDING_S seconds stand. They stay exactly where
 #: they are if the future that was drawn for them ends within STAYS_M: noise of a tracker is no motion.

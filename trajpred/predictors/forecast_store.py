@@ -12,14 +12,14 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from trajpred.environment import processes
+from trajpred.data.environment import processes
+from trajpred.data.files import progress_bar
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.forecast import Forecast
 from trajpred.predictors.predictor import Predictor
-from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
-from trajpred.store.workers import serve
+from trajpred.store.jobs import serve
 
 #: Scenarios and their forecasts.
 Batch: TypeAlias = tuple[list[Scenario], list[Forecast]]

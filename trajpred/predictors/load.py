@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.forecast import Forecast
 from trajpred.model import pretrained
 from trajpred.onboard.bundle import is_bundle
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
-from trajpred.predictors.ensemble import EnsemblePredictor
+from trajpred.predictors.derived import EnsemblePredictor
 from trajpred.predictors.predictions_file import FilePredictor, future_steps
 from trajpred.predictors.predictor import Predictor
-from trajpred.scenario import Scenario
 
 
 class BaselinePredictor(Predictor):

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.geometry import norm
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import causal_heading, causal_velocity
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import PERTURBATION, hashed_id
+from trajpred.data.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
 from trajpred.errors import require
-from trajpred.geometry import norm
-from trajpred.lane_map import LaneMap
-from trajpred.motion import causal_heading, causal_velocity
-from trajpred.scenario import Scenario
-from trajpred.splits import PERTURBATION, hashed_id
-from trajpred.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
 
 #: Length of a gap in seconds.
 GAP_S = 0.5

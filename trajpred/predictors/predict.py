@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from trajpred.data.files import atomic_file
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError, require
-from trajpred.files import atomic_file
-from trajpred.forecast import Forecast
 from trajpred.predictors.forecast_store import Batch, forecast_store
 from trajpred.predictors.prediction_rows import SCHEMA, X, Y
 from trajpred.predictors.predictor import Predictor
-from trajpred.scenario import Scenario
 from trajpred.store import ScenarioStore
-from trajpred.tracks import TrackCategory
 
 Agents = Literal["focal", "scored"]
 #: Scenarios per row group: what is held in memory while writing.

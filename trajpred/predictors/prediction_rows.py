@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from trajpred.data.checks import as_names, require_names
+from trajpred.data.forecast import SAME_PROBABILITY
 from trajpred.errors import DataError, require
-from trajpred.forecast import SAME_PROBABILITY
-from trajpred.names import as_names, require_names
 
 #: The column of x coordinates.
 X = "predicted_trajectory_x"

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from trajpred.arrays import row_of
+from trajpred.data.checks import row_of
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import norm
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.features.agents import last_poses
-from trajpred.forecast import Forecast
-from trajpred.geometry import norm
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
 from trajpred.predictors.predictor import Predictor
-from trajpred.scenario import Scenario
-from trajpred.tracks import TrackCategory
 
 #: Metres from its last observed position within which a future begins: others are in another frame.
 BEGINS_M = 50.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trajpred.forecast import Forecast
-from trajpred.scenario import Scenario
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
 
 
 class Predictor:

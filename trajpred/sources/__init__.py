@@ -1,4 +1,4 @@
-"""Sources: one reader for each data set, which yields :class:`~trajpred.scenario.Scenario` records.
+"""Sources: one reader for each data set, which yields :class:`~trajpred.data.scenario.Scenario` records.
 
 Other packages register theirs by entry point; docs/how-to/own-data.md describes how.
 """
@@ -12,11 +12,12 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.scenario import Scenario
-from trajpred.sources import argoverse1, argoverse2, commonroad
+from trajpred.integrations import commonroad
+from trajpred.sources import argoverse1, argoverse2
 from trajpred.sources import argoverse2_sensor as sensor
-from trajpred.sources.raw_scenario import RawScenario
+from trajpred.sources.reading import RawScenario
 
 #: Entry point group of sources.
 GROUP = "trajpred.sources"

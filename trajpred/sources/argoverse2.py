@@ -1,13 +1,12 @@
-"""Read Argoverse 2 motion forecasting: ``scenario_<id>.parquet`` and ``log_map_archive_<id>.json``.
-
-The parquet columns are read with pyarrow and arranged with NumPy, about ten times as fast as av2's own
-loader, which creates one Python object per state.
-"""
+"""Argoverse 2's vector maps: the records of ``log_map_archive_<id>.json`` as a lane map, and back."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.clock import require_nanoseconds
-from trajpred.errors import require, within
-from trajpred.lane_map import LaneMap
-from trajpred.motion import given_heading
-from trajpred.names import as_names, encode
-from trajpred.scenario import Scenario
-from trajpred.sources.argoverse2_map import map_from
-from trajpred.sources.map_problems import MapProblems
-from trajpred.sources.raw_scenario import RawScenario
+from trajpred.data.checks import as_names, encode
+from trajpred.data.geometry import arc_length, points_along
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.data.motion import given_heading
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import SPLITS
+from trajpred.data.time import require_nanoseconds
+from trajpred.data.tracks import OBJECT_TYPES, Tracks
+from trajpred.errors import DataError, require, require_finite, within
+from trajpred.sources.map_problems import MapProblems, require_lanes
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
+    RawScenario,
     finite,
     folders,
     is_text,
@@ -40,8 +42,262 @@ from trajpred.sources.reading import (
     text_codes,
     valid_states,
 )
-from trajpred.splits import SPLITS
-from trajpred.tracks import OBJECT_TYPES, Tracks
+
+#: Largest distance (metres) between the points of a computed centreline.
+POINT_M = 2.0
+#: Longest boundary (metres) of which a centreline is computed.
+LONGEST_M = 1e5
+#: Digits behind the point of written positions: a millimetre.
+DIGITS = 3
+
+#: The groups of an archive, by the kind of their records.
+_GROUPS = {
+    "lane segment": "lane_segments",
+    "crossing": "pedestrian_crossings",
+    "drivable area": "drivable_areas",
+}
+
+
+def map_from(archive: Any, problems: MapProblems) -> LaneMap:
+    """Arrange the records of a map archive, as JSON; broken records are left out and recorded.
+
+    Raises: DataError naming the group that is missing, or if a map that has lanes has none that is left.
+    """
+    groups = {group: _records(archive, group) for group in _GROUPS.values()}
+    has_centerline = False
+    for lane in groups["lane_segments"]:
+        if isinstance(lane, dict) and "centerline" in lane:
+            has_centerline = True
+    try:
+        return _map_of(groups, has_centerline)
+    except DataError:
+        intact = _without_broken(groups, has_centerline, problems)
+    if groups["lane_segments"]:
+        require_lanes(len(intact["lane_segments"]), problems)
+    return _map_of(intact, has_centerline)
+
+
+def _records(archive: Any, group: str) -> list[Any]:
+    require(isinstance(archive, dict), group, "the file must contain an object")
+    require(group in archive, group, "is missing")
+    require(isinstance(archive[group], dict), group, "must be an object of id -> record")
+    return list(archive[group].values())
+
+
+def _without_broken(
+    groups: dict[str, list[Any]], has_centerline: bool, problems: MapProblems
+) -> dict[str, list[Any]]:
+    """Select the records that can be read on their own, and whose ids do not occur before."""
+    intact: dict[str, list[Any]] = {}
+    for kind, group in _GROUPS.items():
+        intact[group] = []
+        ids = set()
+        for index, record in enumerate(groups[group]):
+            record_id = None
+            name = f"number {index + 1}"
+            if isinstance(record, dict) and record.get("id") is not None:
+                record_id = record["id"]
+                name = str(record_id)
+            with problems.leaving_out(kind, name):
+                alone: dict[str, list[Any]] = {name: [] for name in groups}
+                alone[group].append(record)
+                _map_of(alone, has_centerline)
+                require(record_id not in ids, f"{group}.id", "occurs twice")
+                ids.add(record_id)
+                intact[group].append(record)
+    return intact
+
+
+def _map_of(groups: dict[str, list[Any]], has_centerline: bool) -> LaneMap:
+    """Arrange records, which all must be intact. Raises: DataError naming the field at fault."""
+    lanes = _Records("lane_segments", groups["lane_segments"])
+    crossings = _Records("pedestrian_crossings", groups["pedestrian_crossings"])
+    areas = _Records("drivable_areas", groups["drivable_areas"])
+    lane_id = lanes.integers("id")
+    left = lanes.polylines("left_lane_boundary")
+    right = lanes.polylines("right_lane_boundary")
+    centerline = lanes.polylines("centerline") if has_centerline else midlines(left, right)
+    lane_map = LaneMap(
+        lane_id=lane_id,
+        lane_type=lanes.codes("lane_type", LANE_TYPES),
+        is_intersection=lanes.flags("is_intersection"),
+        centerline=centerline,
+        left_boundary=left,
+        right_boundary=right,
+        left_mark=lanes.codes("left_lane_mark_type", MARK_TYPES),
+        right_mark=lanes.codes("right_lane_mark_type", MARK_TYPES),
+        left_neighbor=lanes.integers("left_neighbor_id", null=NO_LANE),
+        right_neighbor=lanes.integers("right_neighbor_id", null=NO_LANE),
+        predecessors=lanes.id_lists("predecessors"),
+        successors=lanes.id_lists("successors"),
+        crossing_id=crossings.integers("id"),
+        crossing_edge1=crossings.polylines("edge1"),
+        crossing_edge2=crossings.polylines("edge2"),
+        drivable_area_id=areas.integers("id"),
+        drivable_area=areas.polylines("area_boundary"),
+    )
+    lane_map.validate()
+    return lane_map
+
+
+def archive_of(lane_map: LaneMap) -> dict[str, Any]:
+    """Return a map as the records of a map archive, for JSON: the inverse of :func:`map_from`.
+
+    Positions are rounded to a millimetre; heights that a map lacks are 0. Raises: DataError if the map is
+    invalid, or an id of a crossing or drivable area is duplicate.
+    """
+    lane_map.validate()
+    archive = {"lane_segments": _lane_records(lane_map)}
+    crossings = {}
+    for row, crossing_id in enumerate(lane_map.crossing_id.tolist()):
+        crossings[str(crossing_id)] = {
+            "id": crossing_id,
+            "edge1": _points(lane_map.crossing_edge1[row]),
+            "edge2": _points(lane_map.crossing_edge2[row]),
+        }
+    areas = {}
+    for row, area_id in enumerate(lane_map.drivable_area_id.tolist()):
+        boundary = _points(lane_map.drivable_area[row])
+        areas[str(area_id)] = {"id": area_id, "area_boundary": boundary}
+    require(len(crossings) == len(lane_map.crossing_id), "crossing_id", "contains a duplicate")
+    require(len(areas) == len(lane_map.drivable_area_id), "drivable_area_id", "contains a duplicate")
+    archive["pedestrian_crossings"] = crossings
+    archive["drivable_areas"] = areas
+    return archive
+
+
+def _lane_records(lane_map: LaneMap) -> dict[str, Any]:
+    records: dict[str, Any] = {}
+    for row, lane_id in enumerate(lane_map.lane_id.tolist()):
+        records[str(lane_id)] = {
+            "id": lane_id,
+            "lane_type": LANE_TYPES[lane_map.lane_type[row]],
+            "is_intersection": bool(lane_map.is_intersection[row]),
+            "centerline": _points(lane_map.centerline[row]),
+            "left_lane_boundary": _points(lane_map.left_boundary[row]),
+            "right_lane_boundary": _points(lane_map.right_boundary[row]),
+            "left_lane_mark_type": MARK_TYPES[lane_map.left_mark[row]],
+            "right_lane_mark_type": MARK_TYPES[lane_map.right_mark[row]],
+            "left_neighbor_id": _neighbor(lane_map.left_neighbor[row]),
+            "right_neighbor_id": _neighbor(lane_map.right_neighbor[row]),
+            "predecessors": lane_map.predecessors[row].tolist(),
+            "successors": lane_map.successors[row].tolist(),
+        }
+    return records
+
+
+def _neighbor(lane_id: np.int64) -> int | None:
+    return None if lane_id == NO_LANE else int(lane_id)
+
+
+def _points(line: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return a polyline ``[P, 2]`` or ``[P, 3]`` as points with heights."""
+    points = []
+    for x, y, *height in line.round(DIGITS).tolist():
+        points.append({"x": x, "y": y, "z": height[0] if height else 0.0})
+    return points
+
+
+def midlines(left: Ragged, right: Ragged) -> Ragged:
+    """Compute centrelines halfway between boundaries, with a point every 2 m or closer, at height 0.
+
+    Point i is the mean of the points i of both boundaries, each divided into equal lengths; so av2 does.
+
+    Raises: DataError on a boundary of fewer than two points.
+    """
+    left.validate("lane_segments.left_lane_boundary", shortest=2)
+    right.validate("lane_segments.right_lane_boundary", shortest=2)
+    lines = []
+    for sides in zip(left, right, strict=True):
+        middle = midline(*sides)
+        height = np.zeros((len(middle), 1))
+        lines.append(np.concatenate((middle, height), -1))
+    return Ragged.from_rows(lines, 3)
+
+
+def midline(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute the centreline ``[P, 2]`` halfway between two boundaries, see :func:`midlines`."""
+    left_length = arc_length(left[:, :2])[-1]
+    right_length = arc_length(right[:, :2])[-1]
+    longest = f"is longer than {LONGEST_M:g} m"
+    require(max(left_length, right_length) <= LONGEST_M, "lane_segments", longest)
+    points = math.ceil((left_length + right_length) / 2 / POINT_M) + 1
+    left_points = points_along(left[:, :2], np.linspace(0, left_length, points))
+    right_points = points_along(right[:, :2], np.linspace(0, right_length, points))
+    return (left_points + right_points) / 2
+
+
+class _Records:
+    """The records of one group of a map archive, read key by key."""
+
+    def __init__(self, group: str, records: list[Any]) -> None:
+        self.group = group
+        self.records = records
+
+    def column(self, key: str) -> list[Any]:
+        try:
+            return [record[key] for record in self.records]
+        except (KeyError, TypeError):
+            raise DataError("is missing in at least one record", field=f"{self.group}.{key}") from None
+
+    def codes(self, key: str, types: tuple[str, ...]) -> NDArray[np.int8]:
+        return encode(self.column(key), types, f"{self.group}.{key}")
+
+    def flags(self, key: str) -> NDArray[np.bool_]:
+        try:
+            return np.array(_only(self.column(key), bool), np.bool_)
+        except TypeError:
+            raise DataError("must be true or false", field=f"{self.group}.{key}") from None
+
+    def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
+        values = self.column(key)
+        if null is not None:
+            for row, value in enumerate(values):
+                if value is None:
+                    values[row] = null
+        return _integers(values, f"{self.group}.{key}")
+
+    def id_lists(self, key: str) -> Ragged:
+        rows = self.column(key)
+        name = f"{self.group}.{key}"
+        try:
+            ids = chain.from_iterable(_only(rows, list))
+        except TypeError:
+            raise DataError("must be lists of ids", field=name) from None
+        return Ragged.from_lengths(_integers(ids, name), [len(row) for row in rows])
+
+    def polylines(self, key: str) -> Ragged:
+        """Convert lists of ``{"x", "y", "z"}`` objects to polylines with heights."""
+        rows = self.column(key)
+        name = f"{self.group}.{key}"
+        coordinates = itemgetter("x", "y", "z")
+        try:
+            points = chain.from_iterable(_only(rows, list))
+            flat = chain.from_iterable(map(coordinates, points))
+            numbers = _only(flat, int, float)
+            values = np.array(numbers, np.float64).reshape(-1, 3)
+        except (KeyError, TypeError, OverflowError):
+            raise DataError('must be lists of points {"x", "y", "z"} of numbers', field=name) from None
+        require_finite(values, name)
+        return Ragged.from_lengths(values, [len(row) for row in rows])
+
+
+def _integers(values: Iterable[Any], name: str) -> NDArray[np.int64]:
+    try:
+        return np.array(_only(values, int), np.int64)
+    except (TypeError, OverflowError):
+        raise DataError("must be 64-bit integers", field=name) from None
+
+
+def _only(values: Iterable[Any], *types: type) -> list[Any]:
+    """Return ``values`` if all have one of ``types`` exactly, since NumPy would convert True and "1.5".
+
+    Raises: TypeError.
+    """
+    listed = list(values)
+    if not set(map(type, listed)) <= set(types):
+        raise TypeError
+    return listed
 
 
 def _is_time(dtype: pa.DataType) -> bool:

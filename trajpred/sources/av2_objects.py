@@ -1,4 +1,4 @@
-"""Convert between av2's objects and :class:`~trajpred.scenario.Scenario`.
+"""Convert between av2's objects and :class:`~trajpred.data.scenario.Scenario`.
 
 av2 writes its tracks as the file of a scenario, which is checked and read as any other.
 """
@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from trajpred.clock import require_nanoseconds
-from trajpred.environment import require_av2
+from trajpred.data.checks import encode
+from trajpred.data.environment import require_av2
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.time import require_nanoseconds
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
-from trajpred.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
-from trajpred.names import encode
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
 from trajpred.sources.argoverse2 import scenario_from
-from trajpred.tracks import OBJECT_TYPES
 
 
 def from_av2(scenario: Any, static_map: Any = None) -> Scenario:

@@ -20,11 +20,10 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajpred.environment import install_command
+from trajpred.data.environment import install_command
+from trajpred.data.files import atomic_file, progress_bar
+from trajpred.data.splits import SPLITS
 from trajpred.errors import DataError, require
-from trajpred.files import atomic_file
-from trajpred.progress import progress_bar
-from trajpred.splits import SPLITS
 
 #: The service on which Argoverse 2 is published; public, no account needed.
 ENDPOINT = "https://s3.us-east-1.amazonaws.com"

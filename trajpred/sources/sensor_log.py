@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from trajpred.clock import MAX_LOST, frame_steps, require_nanoseconds, stamps_of_steps
+from trajpred.data.checks import as_names
+from trajpred.data.geometry import direction
+from trajpred.data.time import MAX_LOST, frame_steps, require_nanoseconds, stamps_of_steps
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES
 from trajpred.errors import DataError, require
-from trajpred.geometry import direction
-from trajpred.names import as_names
 from trajpred.sources.reading import (
     finite,
     readable,
@@ -23,7 +24,6 @@ from trajpred.sources.reading import (
     text_codes,
     valid_states,
 )
-from trajpred.tracks import EGO_ID, OBJECT_TYPES
 
 _ROTATION = ("qw", "qx", "qy", "qz")
 _TRANSLATION = ("tx_m", "ty_m", "tz_m")

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.lane_map import LaneMap
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
 from trajpred.store.windows import recorded_frames
 
 #: Version of the columns and their meaning.

@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import mean_step_s
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
 from trajpred.errors import require
-from trajpred.lane_map import LaneMap
-from trajpred.motion import mean_step_s
-from trajpred.ragged import Ragged
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
 from trajpred.store import codec
 from trajpred.store.codec import ID_ROWS, LANE_CODES, LANE_IDS, OTHER_IDS, POLYLINES, SCHEMA, TRACK_CODES
-from trajpred.tracks import Tracks
 
 
 def _is_text(kind: pa.DataType) -> bool:

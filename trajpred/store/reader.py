@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.motion import mean_step_s
+from trajpred.data.scenario import Scenario
+from trajpred.data.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.errors import DataError, require
-from trajpred.motion import mean_step_s
-from trajpred.scenario import Scenario
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.manifest import read_manifest
-from trajpred.store.shards import Shard, open_index, open_shard, read_times
+from trajpred.store.shards import Shard, open_index, open_shard, read_manifest, read_times
 from trajpred.store.windows import ADVICE, Window, cut
 
 #: Maximum number of open shards per process.
@@ -42,7 +41,7 @@ class ScenarioStore:
         split: ``train``, ``val`` or ``test``.
 
     Attributes:
-        half: one of :data:`~trajpred.splits.HALVES`; empty for the whole split.
+        half: one of :data:`~trajpred.data.splits.HALVES`; empty for the whole split.
         observed_s: seconds of history, if they are not those of the recordings; else 0.
 
     Raises:
@@ -94,7 +93,7 @@ class ScenarioStore:
         return drawn < share
 
     def halved(self, half: Half) -> ScenarioStore:
-        """Return the scenarios of one half (:func:`~trajpred.splits.half_of`) as a store of their own.
+        """Return the scenarios of one half (:func:`~trajpred.data.splits.half_of`) as a store of their own.
 
         Raises: DataError if there are none.
         """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trajpred.errors import DataError
 from trajpred.store import prepare
-from trajpred.store.manifest import read_manifest
+from trajpred.store.shards import read_manifest
 
 ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.clock import SAME_STEP
-from trajpred.scenario import Scenario
-from trajpred.time_grid import recut
+from trajpred.data.resample import recut
+from trajpred.data.scenario import Scenario
+from trajpred.data.time import SAME_STEP
 
 #: What to do about windows of several kinds.
 ADVICE = (

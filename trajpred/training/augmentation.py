@@ -9,17 +9,16 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LANE_TYPES
+from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import require
 from trajpred.features.agents import AgentFeatures
-from trajpred.features.channels import BOUNDARIES, VALID
-from trajpred.features.config import ATTRIBUTES, FeatureConfig
+from trajpred.features.config import ATTRIBUTES, BOUNDARIES, VALID, FeatureConfig
 from trajpred.features.lanes import LaneFeatures, topology_among
 from trajpred.features.mirror import mirrored
 from trajpred.features.ragged import rank_in_scene
-from trajpred.features.scene_features import SceneFeatures
-from trajpred.lane_map import LANE_TYPES
-from trajpred.scenario_batch import ScenarioBatch
-from trajpred.tracks import UNKNOWN_TYPE, TrackCategory
+from trajpred.features.scene_graph import SceneFeatures
 
 
 class _Draw(IntEnum):

@@ -21,8 +21,8 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities import rank_zero_only
 
+from trajpred.data.files import atomic_file, sync
 from trajpred.errors import DataError
-from trajpred.files import atomic_file, sync
 from trajpred.model.checkpoint import read_checkpoint, verify_archive
 from trajpred.model.pretrained import CHECKPOINTS, LAST, list_models
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from trajpred.environment import cores, threads_alone
+from trajpred.data.environment import cores, threads_alone
 from trajpred.errors import DataError
 from trajpred.training.settings import spelled
 

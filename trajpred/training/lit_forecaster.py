@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch_geometric.data import HeteroData
 
+from trajpred.data.geometry import norm
 from trajpred.errors import require
 from trajpred.features.config import SceneConfig
-from trajpred.geometry import norm
 from trajpred.metrics import ForecastMetrics, agent_groups
 from trajpred.model.build import build
 from trajpred.model.checkpoint import CONFIG

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from trajpred.data.geometry import last_step, norm
+from trajpred.data.splits import MOVING_M
+from trajpred.data.tracks import TrackCategory
 from trajpred.errors import require, require_not_negative
-from trajpred.geometry import last_step, norm
 from trajpred.metrics import average_error
-from trajpred.metrics.groups import MOVING_M
 from trajpred.model.scene_decoder import Prediction, scene_mean
-from trajpred.tracks import TrackCategory
 from trajpred.training.distributed import process_count, sum_over_processes
 
 

@@ -1,8 +1,10 @@
-"""Train from one config and a store, to checkpoints and TensorBoard."""
+"""Defaults of the train command: it trains the default model on the sample in the repository."""
 
 from __future__ import annotations
 
 import inspect
+import shlex
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,31 +14,113 @@ from pydoc import locate
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from jsonargparse import ArgumentError
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from trajpred.data.files import naming_disk_errors
+from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
-from trajpred.files import naming_disk_errors
 from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
-from trajpred.model.pretrained import CHECKPOINTS
+from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import ensure_store
-from trajpred.time_grid import same_step
+from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
+    STOPPED,
     RecentCheckpoint,
     RunCheckpoint,
+    StoppedError,
     newest_checkpoint,
 )
-from trajpred.training.data_module import SceneData
-from trajpred.training.defaults import DEFAULTS, TRAINER_DEFAULTS
-from trajpred.training.distributed import check_precision, choose_devices
-from trajpred.training.fit import best_checkpoint, fit
+from trajpred.training.data_module import SceneData, without_held_out
+from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.mixed_scenarios import without_held_out
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
 from trajpred.training.settings import LINKED, check_files, configs_first, explain, same_settings
+
+#: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
+TRAINER_DEFAULTS: dict[str, Any] = {
+    "accelerator": "auto",
+    "max_epochs": 60,
+    "gradient_clip_val": 1.0,
+    "check_val_every_n_epoch": 10,
+    "log_every_n_steps": 5,
+    "num_sanity_val_steps": 0,
+    "enable_model_summary": False,
+    "use_distributed_sampler": False,  # SceneData distributes the scenes itself
+    "plugins": [{"class_path": "trajpred.training.checkpoint_io.AtomicCheckpointIO"}],
+    "logger": {
+        "class_path": "trajpred.training.record.RunLogger",
+        "init_args": {"save_dir": "runs", "name": "forecaster"},
+    },
+}
+#: Defaults of all other options.
+DEFAULTS: dict[str, Any] = {
+    "data.store": str(SAMPLE_STORE),
+    "data.batch_size": 4,
+    "data.augment": {"drop_agents": 0.1, "drop_lanes": 0.1, "truncate_history": 0.2},
+    "model.encoder": {"class_path": "trajpred.model.SceneEncoder"},
+    "model.decoder": {"class_path": "trajpred.model.ModeDecoder"},
+    "best.monitor": "val/scored/minFDE6",
+    "best.filename": "best",
+    "best.enable_version_counter": False,
+    "last.filename": "last",
+    "last.save_on_train_epoch_end": True,
+    "last.enable_version_counter": False,
+    # One callback of Lightning saves by epochs or by time, so two of them write the same file.
+    "recent.filename": "last",
+    "recent.train_time_interval": "00:05:00",
+    "recent.enable_version_counter": False,
+}
+
+
+def best_checkpoint(trainer: pl.Trainer) -> Path | None:
+    """Return the best checkpoint, or the last one if no validation has run; None if none was saved."""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint) and callback.best_model_path:
+            return Path(callback.best_model_path)
+    return None
+
+
+def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: Path | None) -> None:
+    """Train to the end, from ``checkpoint`` if there is one.
+
+    Raises: SystemExit if a signal stops the run, or another process is lost.
+    """
+    try:
+        trainer.fit(model, data, ckpt_path=checkpoint, weights_only=True)
+    except StoppedError as stop:
+        if trainer.is_global_zero:
+            print(f"\nStopped as requested; saved {stop.checkpoint}. {_advice(Path(stop.checkpoint))}")
+        # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
+        sys.exit(STOPPED if trainer.local_rank == 0 else 0)
+    except MisconfigurationException as error:
+        raise DataError(f"these settings cannot be used: {error}") from error
+    except torch.OutOfMemoryError as error:
+        advice = "lower --data.batch_size, or give --data.memory_gb"
+        raise DataError(f"the GPU's memory is full: {advice} ({error})") from error
+    except RuntimeError as error:
+        if "find_unused_parameters" in str(error):
+            problem = "parameters without a gradient cannot be trained by several processes"
+            advice = "give --trainer.devices 1, or --trainer.strategy ddp_find_unused_parameters_true"
+            raise DataError(f"{problem}: {advice}") from error
+        if trainer.world_size == 1 or not is_lost_connection(error):
+            raise
+        if trainer.strategy.launcher is not None:  # a process that hangs would outlive this one
+            trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
+        lost = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"
+        sys.exit(f"error: {lost}. Continue with --resume. ({str(error).splitlines()[0]})")
+
+
+def _advice(checkpoint: Path) -> str:
+    run = checkpoint.parent.parent
+    settings = [] if (run / "config.yaml").is_file() else ["..."]
+    resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
+    return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
 
 
 @dataclass(frozen=True)

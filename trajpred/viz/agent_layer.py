@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
-from trajpred.geometry import direction, norm, to_global, unit_vector
-from trajpred.scenario import Scenario
-from trajpred.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, TrackCategory
+from trajpred.data.geometry import direction, norm, to_global, unit_vector
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, TrackCategory
 from trajpred.viz.style import Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from trajpred.forecast import Forecast, with_truth
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
+from trajpred.data.forecast import Forecast, with_truth
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.viz.overlays import WhatIf
 from trajpred.viz.view import View, percent
 

@@ -13,12 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 
-from trajpred.forecast import Forecast
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
+from trajpred.data.forecast import Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
+from trajpred.viz.forecast_layer import DASHES
 from trajpred.viz.style import PROBABILITY_NORM, PROBABILITY_TICKS, ROLE_NAMES, Layer, Role
-from trajpred.viz.truth_layer import DASHES
 from trajpred.viz.view import View
 
 #: Font size of the legend (points).

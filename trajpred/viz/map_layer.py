@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from trajpred.geometry import arc_length, direction, norm, points_along
-from trajpred.lane_map import LANE_TYPES, LaneMap
-from trajpred.ragged import Ragged
+from trajpred.data.geometry import arc_length, direction, norm, points_along
+from trajpred.data.lane_map import LANE_TYPES, LaneMap
+from trajpred.data.ragged import Ragged
 from trajpred.viz.agent_layer import CHEVRON, place
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
 from trajpred.viz.view import View, add_lines, add_polygons

@@ -10,10 +10,10 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from trajpred.data.forecast import Attention, Forecast
+from trajpred.data.geometry import norm
+from trajpred.data.scenario import Scenario
 from trajpred.errors import require
-from trajpred.forecast import Attention, Forecast
-from trajpred.geometry import norm
-from trajpred.scenario import Scenario
 from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.map_layer import lane_line
 from trajpred.viz.style import Layer

@@ -12,20 +12,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from trajpred.data.files import atomic_file
+from trajpred.data.forecast import Attention, Forecast
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import TrackCategory
 from trajpred.errors import require
-from trajpred.files import atomic_file
-from trajpred.forecast import Attention, Forecast
-from trajpred.lane_map import LaneMap
-from trajpred.scenario import Scenario
-from trajpred.tracks import TrackCategory
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
 from trajpred.viz.caption import caption_line, draw_caption
-from trajpred.viz.forecast_layer import draw_modes
+from trajpred.viz.forecast_layer import draw_modes, draw_truth
 from trajpred.viz.legend import draw_color_bar, draw_legend, draw_scale_bar
 from trajpred.viz.map_layer import draw_map
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
-from trajpred.viz.truth_layer import draw_truth
 from trajpred.viz.view import MIN_RADIUS_M, View, fit, focal_position
 
 #: Width of a picture (inches).

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, PowerNorm, to_rgba_array
 
+from trajpred.data.lane_map import MARK_TYPES
 from trajpred.errors import require
-from trajpred.lane_map import MARK_TYPES
 
 
 class Role(IntEnum):

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from trajpred.forecast import Forecast
-from trajpred.geometry import unit_vector
-from trajpred.scenario import Scenario
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import unit_vector
+from trajpred.data.scenario import Scenario
 from trajpred.viz.style import LIGHT, Theme
 
 #: A stationary agent still gets some surroundings (metres).

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.biased_attention import BiasedEncoderLayer
+from trajpred.nn.published.padded_attention import BiasedEncoderLayer
 
 
 def load_layer(layer: BiasedEncoderLayer, case: Case, prefix: str = "") -> None:

@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.nn.parity.case import Case
 from tests.nn.parity.graph_transformer_layer import load_attention, load_update
-from trajpred.nn.published.graph_transformer_net import GraphTransformerNet
+from trajpred.nn.published.graph_transformer import GraphTransformerNet
 
 
 def check(case: Case) -> None:

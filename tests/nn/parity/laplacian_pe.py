@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.laplacian import normalized_laplacian
-from trajpred.nn.published.graph_transformer_net import adjacency, laplacian_positional_encoding
+from trajpred.data.laplacian import normalized_laplacian
+from trajpred.nn.published.graph_transformer import adjacency, laplacian_positional_encoding
 
 
 def check(case: Case) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.graph_transformer_net import random_walk_positional_encoding
+from trajpred.nn.published.graph_transformer import random_walk_positional_encoding
 
 
 def check(case: Case) -> None:

@@ -13,13 +13,13 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import to_undirected
 
 from tests.nn.published.operators import EDGES
-from trajpred.laplacian import normalized_laplacian
+from trajpred.data.laplacian import normalized_laplacian
 from trajpred.nn import (
     GraphTransformerNet,
     laplacian_positional_encoding,
     random_walk_positional_encoding,
 )
-from trajpred.nn.published.graph_transformer_net import adjacency
+from trajpred.nn.published.graph_transformer import adjacency
 
 NO_EDGES = torch.zeros(2, 0, dtype=torch.int64)
 #: Graphs of very different sizes; a random graph has simple eigenvalues, a complete one has not.

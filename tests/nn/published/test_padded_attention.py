@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from trajpred.nn import PaddedAttention, merge_tensors, pad_samples
-from trajpred.nn.published.biased_attention import BiasedAttention, BiasedEncoderLayer
+from trajpred.nn.published.padded_attention import BiasedAttention, BiasedEncoderLayer
 
 HIDDEN = 6
 KEY_HIDDEN = 4

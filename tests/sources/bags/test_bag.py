@@ -12,9 +12,9 @@ from mcap.writer import Writer as McapWriter
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 from tests.sources.drives import TOPIC, write_drive
+from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.scenario import Scenario
-from trajpred.sources.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
+from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
 
 STEPS = 24
 

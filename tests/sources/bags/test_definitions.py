@@ -13,9 +13,9 @@ from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 from rosbags.typesys.store import Typestore
 
 from tests.sources.drives import TOPIC, identity, write_drive
-from trajpred.onboard.replay import detections
-from trajpred.scenario import Scenario
-from trajpred.sources.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
+from trajpred.data.scenario import Scenario
+from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
+from trajpred.integrations.replay import detections
 
 EARLIER = "autoware_auto_perception_msgs/msg/TrackedObjects"
 RULE = "=" * 80 + "\n"

@@ -13,16 +13,15 @@ from rosbags.rosbag2 import Reader
 
 from tests.conftest import run
 from tests.sources.drives import identity, read_back, write_drive
-from trajpred.forecast import Forecast
-from trajpred.lane_map import LaneMap
+from trajpred.data.forecast import Forecast
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import EGO_ID, TrackCategory
+from trajpred.integrations.mcap import MAX_POSES, OBJECTS, ROAD, SCENE, VIEW
+from trajpred.integrations.recorded_drive import RecordedDrive, TrackedObjects
 from trajpred.onboard import OnboardForecast
 from trajpred.predictors.baselines import lane_following
-from trajpred.scenario import Scenario
-from trajpred.sources.recorded_drive import RecordedDrive, TrackedObjects
-from trajpred.tracks import EGO_ID, TrackCategory
 from trajpred.viz.viewer import DriveFile, save_mcap
-from trajpred.viz.viewer.drive_file import OBJECTS, ROAD, SCENE, VIEW
-from trajpred.viz.viewer.messages import MAX_POSES
 
 #: Rounding of what is written.
 MM = 1.1e-3

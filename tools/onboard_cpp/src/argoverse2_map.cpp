@@ -1,4 +1,4 @@
-// Argoverse 2's vector maps as lane maps: trajpred/sources/argoverse2_map.py.
+// Argoverse 2's vector maps as lane maps: trajpred/sources/argoverse2.py.
 #include <algorithm>
 #include <cmath>
 #include <map>

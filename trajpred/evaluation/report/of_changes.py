@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trajpred.data.splits import PAIRED_GROUPS
 from trajpred.evaluation.comparison import compare, most_changed, shared_columns
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metric_names
-from trajpred.splits import PAIRED_GROUPS
 
 
 def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterator[Table]:

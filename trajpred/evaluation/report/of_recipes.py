@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.comparison import Seeds, compare, mean_of, shared_columns
-from trajpred.evaluation.intervals import Interval
+from trajpred.evaluation.comparison import Interval, Seeds, compare, mean_of, shared_columns
 from trajpred.evaluation.report.tables import Means, listing, markdown
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns

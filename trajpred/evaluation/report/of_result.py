@@ -10,7 +10,7 @@ from trajpred.evaluation.agent_truth import FACTS
 from trajpred.evaluation.report.tables import Means, Table, cell, cells, listing, names_of
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import columns, metric_names
-from trajpred.metrics.layout import HELD
+from trajpred.metrics.registry import HELD
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:

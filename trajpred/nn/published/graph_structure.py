@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from trajpred.nn.padding import Padding
+from trajpred.nn.relation import Padding
 
 #: Published hop count that stands for "no path".
 UNREACHABLE = 510

@@ -12,7 +12,7 @@ from torch.nn.functional import dropout, elu
 
 from trajpred.nn.published import keras_names as keras
 from trajpred.nn.published.any_to_any import HIDDEN_STATE, AnyToAnyConvolution, ReceiverTag, Result
-from trajpred.nn.published.keras_layers import LazyDense, drop, sum_parts, width_of
+from trajpred.nn.published.keras_names import LazyDense, drop, sum_parts, width_of
 from trajpred.nn.segment import segment_softmax
 
 #: Returns the parts of each item, [node, edge] or one of them, after the given maps.

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trajpred.nn.published.biased_attention import BiasedEncoderLayer, Norm
 from trajpred.nn.published.graph_structure import EdgeEncoding, GraphStructure
 from trajpred.nn.published.node_encoding import NodeEncoding
+from trajpred.nn.published.padded_attention import BiasedEncoderLayer, Norm
 from trajpred.nn.published.structural_bias import (
     GaussianDistanceKernel,
     Mode,

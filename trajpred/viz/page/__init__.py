@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import to_hex
 
+from trajpred.data.files import atomic_file, progress_bar
+from trajpred.data.forecast import Attention, Forecast
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
-from trajpred.files import atomic_file
-from trajpred.forecast import Attention, Forecast
 from trajpred.metrics import columns
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.derived import StreamedPredictor
@@ -23,12 +25,8 @@ from trajpred.predictors.forecast_store import in_batches
 from trajpred.predictors.perturbations import road_users
 from trajpred.predictors.perturbations import without as remove_tracks
 from trajpred.predictors.predictor import Predictor
-from trajpred.progress import progress_bar
-from trajpred.scenario import Scenario
-from trajpred.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import DRAWN_SIZES
-from trajpred.viz.page.forecast_data import ModelResult, evaluate_tracks
-from trajpred.viz.page.scene_data import FACTS, list_entry, pack_scene
+from trajpred.viz.page.data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 
 #: In loading order; together they are the page's only script.

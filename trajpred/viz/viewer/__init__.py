@@ -1,5 +1,5 @@
 """Recordings for Foxglove and Autoware's tools: MCAP files of ROS 2 messages."""
 
-from trajpred.viz.viewer.drive_file import DriveFile, save_mcap
+from trajpred.integrations.mcap import DriveFile, save_mcap
 
 __all__ = ["DriveFile", "save_mcap"]

@@ -1,4 +1,4 @@
-// Recorded drives as text, an update a line: trajpred/onboard/drive_lines.py, which writes them and describes
+// Recorded drives as text, an update a line: trajpred/integrations/replay.py, which writes them and describes
 // the format.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A predictor's output for one scene: trajpred/forecast.py.
+// A predictor's output for one scene: trajpred/data/forecast.py.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Planar geometry and motion: trajpred/geometry.py and motion.py. Metres, radians, m/s.
+// Planar geometry and motion: trajpred/data/geometry.py and motion.py. Metres, radians, m/s.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The vector map: trajpred/lane_map.py, and the reader of Argoverse 2's format, sources/argoverse2_map.py.
+// The vector map: trajpred/data/lane_map.py, and the reader of Argoverse 2's format, sources/argoverse2_map.py.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Tracks and scenes: the records of trajpred/scenario.py and of one scene of trajpred/scenario_batch.py.
+// Tracks and scenes: the records of trajpred/data/scenario.py and of one scene of trajpred/data/batch.py.
 #pragma once
 
 #include <array>

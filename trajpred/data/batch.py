@@ -1,0 +1,192 @@
+"""Several scenarios concatenated, so that one NumPy call processes all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
+from trajpred.errors import require
+
+
+@dataclass(frozen=True)
+class ScenarioBatch:
+    """Tracks and lanes of ``S`` scenarios of equal window length, each in its own city frame.
+
+    Track and lane ids are unique within a scenario only.
+
+    Attributes:
+        scenario_id: ``[S]`` strings.
+        step_s: ``[S]`` seconds between steps.
+        num_observed: number of steps that are input.
+        recorded: ``[S]`` int64, the first step whose states a model continued (``Scenario.continued``); the
+            number of all steps or more if there is none.
+        focal: ``[S]`` int64, row of each scenario's focal track in ``tracks``.
+        tracks: tracks of all scenarios.
+        track_scene: ``[A]`` int64, index of each track's scenario, ascending.
+        map: lanes and crossings of all scenarios.
+        lane_scene: ``[L]`` int64, index of each lane's scenario, ascending.
+        crossing_scene: ``[C]`` int64, index of each crossing's scenario, ascending.
+    """
+
+    scenario_id: NDArray[np.str_]
+    step_s: NDArray[np.float64]
+    num_observed: int
+    recorded: NDArray[np.int64]
+    focal: NDArray[np.int64]
+    tracks: Tracks
+    track_scene: NDArray[np.int64]
+    map: LaneMap
+    lane_scene: NDArray[np.int64]
+    crossing_scene: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.scenario_id)
+
+    @property
+    def num_future(self) -> int:
+        """Number of steps after the observed ones."""
+        return self.tracks.valid.shape[1] - self.num_observed
+
+    def __repr__(self) -> str:
+        size = f"{len(self.tracks)} tracks, {len(self.map)} lane segments"
+        return f"ScenarioBatch({len(self)} scenarios: {size})"
+
+    def window(self, observed: int, future: int, later: ArrayLike = 0) -> ScenarioBatch:
+        """Return a window of ``observed`` past and ``future`` future steps.
+
+        Steps that were never recorded are unknown.
+
+        Args:
+            observed: number of steps that are input.
+            future: number of steps after them.
+            later: steps, one number or ``[S]``, by which the last observed step moves.
+        """
+        first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
+        if not first.any() and observed + future == self.tracks.valid.shape[1]:
+            return self
+        tracks = self.tracks.window(first[self.track_scene], observed + future)
+        return replace(self, num_observed=observed, recorded=self.recorded - first, tracks=tracks)
+
+    def without_map(self, scenes: NDArray[np.bool_]) -> ScenarioBatch:
+        """Remove the lanes and crossings of the chosen scenes ``[S]``."""
+        lanes = np.flatnonzero(~scenes[self.lane_scene])
+        crossings = np.flatnonzero(~scenes[self.crossing_scene])
+        return replace(
+            self,
+            map=self.map.take(lanes, crossings),
+            lane_scene=self.lane_scene[lanes],
+            crossing_scene=self.crossing_scene[crossings],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[ScenarioBatch]) -> ScenarioBatch:
+        """Concatenate batches; the window holds all observed and all future steps of each."""
+        if len(parts) == 1:
+            return parts[0]
+        observed = max(part.num_observed for part in parts)
+        future = max(part.num_future for part in parts)
+        parts = [part.window(observed, future) for part in parts]
+        first_scene = _starts([len(part) for part in parts])
+        first_track = _starts([len(part.tracks) for part in parts])
+
+        def column(name: str) -> list[Any]:
+            return [getattr(part, name) for part in parts]
+
+        return cls(
+            scenario_id=np.concatenate(column("scenario_id")),
+            step_s=np.concatenate(column("step_s")),
+            num_observed=observed,
+            recorded=np.concatenate(column("recorded")),
+            focal=_concatenate_rows(column("focal"), first_track),
+            tracks=_concatenate(column("tracks")),
+            track_scene=_concatenate_rows(column("track_scene"), first_scene),
+            map=_concatenate(column("map")),
+            lane_scene=_concatenate_rows(column("lane_scene"), first_scene),
+            crossing_scene=_concatenate_rows(column("crossing_scene"), first_scene),
+        )
+
+    @classmethod
+    def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:
+        """Concatenate scenarios; the window holds all steps of each.
+
+        Raises:
+            DataError: there are no scenarios.
+        """
+        require(len(scenarios) > 0, "scenarios", "must not be empty")
+        windows = {(scenario.num_observed, scenario.num_steps) for scenario in scenarios}
+        if len(windows) > 1:
+            return cls.joined([cls.of([scenario]) for scenario in scenarios])
+        tracks: list[Tracks] = []
+        lane_maps: list[LaneMap] = []
+        num_tracks: list[int] = []
+        num_lanes: list[int] = []
+        num_crossings: list[int] = []
+        recorded: list[int] = []
+        focal: list[int] = []
+        names: list[str] = []
+        step_s: list[float] = []
+        for scenario in scenarios:
+            tracks.append(scenario.tracks)
+            lane_maps.append(scenario.map)
+            num_tracks.append(len(scenario.tracks))
+            num_lanes.append(len(scenario.map))
+            num_crossings.append(len(scenario.map.crossing_id))
+            recorded.append(scenario.num_steps - scenario.continued)
+            focal.append(scenario.focal)
+            names.append(scenario.scenario_id)
+            step_s.append(scenario.step_s)
+        scene = np.arange(len(scenarios))
+        return cls(
+            scenario_id=np.array(names),
+            step_s=np.array(step_s),
+            num_observed=scenarios[0].num_observed,
+            recorded=np.array(recorded),
+            focal=np.add(_starts(num_tracks), focal),
+            tracks=_concatenate(tracks),
+            track_scene=np.repeat(scene, num_tracks),
+            map=_concatenate(lane_maps),
+            lane_scene=np.repeat(scene, num_lanes),
+            crossing_scene=np.repeat(scene, num_crossings),
+        )
+
+
+def _starts(counts: Sequence[int]) -> list[int]:
+    """Return the first row of each part of ``counts`` rows in their concatenation."""
+    return [0, *accumulate(counts)][:-1]
+
+
+def _concatenate_rows(parts: Sequence[NDArray[np.int64]], starts: Sequence[int]) -> NDArray[np.int64]:
+    """Concatenate row numbers, to which the first row of each part is added."""
+    return np.concatenate([rows + start for rows, start in zip(parts, starts, strict=True)])
+
+
+def _concatenate(parts: Sequence[Any]) -> Any:
+    """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis."""
+    first = parts[0]
+    if isinstance(first, Ragged):
+        return _concatenate_ragged(parts)
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    columns: dict[str, Any] = {}
+    for column in fields(first):
+        columns[column.name] = _concatenate([getattr(part, column.name) for part in parts])
+    return type(first)(**columns)
+
+
+def _concatenate_ragged(parts: Sequence[Ragged]) -> Ragged:
+    """Concatenate ragged arrays; the heights of points are kept if all have them."""
+    values = [part.values for part in parts]
+    if values[0].ndim > 1:
+        width = min(points.shape[1] for points in values)
+        values = [points[:, :width] for points in values]
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Ragged.from_lengths(np.concatenate(values), lengths)

@@ -1,0 +1,147 @@
+"""Atomic writing of files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+from uuid import uuid4
+
+from tqdm import tqdm
+
+from trajpred.errors import DataError
+
+#: An unfinished file that has not been written to for this long belongs to a process that was killed.
+ABANDONED_S = 24 * 3600
+
+
+@contextmanager
+def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
+
+    If the block raises or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if
+    the machine stops. A ``path`` that is not a regular file (``/dev/stdout``) is yielded itself. Success
+    also removes what killed writers of the same ``path`` left beside it more than :data:`ABANDONED_S` ago.
+
+    Example:
+        >>> with atomic_file("results.json") as unfinished:
+        ...     unfinished.write_text("{}")
+
+    Raises: OSError, which names ``path``, if the file cannot be written.
+    """
+    path = Path(path)
+    direct = path.exists() and (not path.is_file() or path.parent == Path("/dev"))
+    unfinished = path
+    if not direct:
+        unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
+    try:
+        with naming_disk_errors(path, instead_of=unfinished):
+            yield unfinished
+            if direct:
+                return
+            if flush:
+                sync(unfinished)
+            unfinished.replace(path)
+    finally:
+        if not direct:
+            unfinished.unlink(missing_ok=True)
+    for other in path.parent.glob(".unfinished-*"):
+        with suppress(OSError):  # another process may remove it at the same time
+            same_path = other.name[20:] == unfinished.name[20:]  # the names differ in eight random digits
+            if same_path and time.time() - other.stat().st_mtime > ABANDONED_S:
+                other.unlink()
+    if flush:
+        sync(path.parent)
+
+
+@contextmanager
+def naming_disk_errors(path: Path, instead_of: Path | None = None) -> Iterator[None]:
+    """Add ``path`` to an OSError that names no file (a full disk), or names ``instead_of``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(instead_of)):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+def require_writable(path: Path, folder: bool = False) -> None:
+    """Check that an output can be written, before any work is done for it.
+
+    The folder of a file is created; an output ``folder`` is not.
+
+    Raises: DataError if nothing can be written there.
+    """
+    home = path if folder else path.parent
+    existing = next(place for place in (home, *home.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise DataError("is a file, a folder is needed", file=existing)
+    try:
+        if folder or not path.exists():
+            TemporaryFile(dir=existing).close()
+        if not folder:
+            home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror})", file=path) from None
+    if not folder and path.is_dir():
+        raise DataError("is a folder, a file is needed", file=path)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to disk. Does nothing for folders on Windows."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    mode = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
+    handle = os.open(path, mode)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+#: Seconds between two lines of a loop where no one watches.
+LINE_S = 60.0
+
+
+@contextmanager
+def stage(text: str, shown: bool = True) -> Iterator[None]:
+    """Print ``text`` before work that takes a while, and after it how long it took."""
+    start = time.monotonic()
+    if shown:
+        print(f"{text} … ", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    except BaseException:
+        if shown:
+            print(file=sys.stderr)
+        raise
+    if shown:
+        print(f"{time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+
+
+def progress_bar(*args: Any, shown: bool = True, **options: Any) -> tqdm:
+    """Return tqdm's bar on a terminal; in a file or a pipe it prints lines, at least every :data:`LINE_S`.
+
+    Args:
+        args, options: of tqdm.
+        shown: print anything.
+    """
+    if not sys.stderr.isatty():
+        options |= {"file": _Lines(), "mininterval": LINE_S, "maxinterval": LINE_S}
+    return tqdm(*args, disable=not shown, dynamic_ncols=True, **options)
+
+
+class _Lines:
+    """A stream that writes each state of a bar as a line."""
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            print(text.strip(), file=sys.stderr)
+
+    def flush(self) -> None:
+        sys.stderr.flush()

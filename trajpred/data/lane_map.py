@@ -1,0 +1,217 @@
+"""The vector map around a scenario: lane segments, pedestrian crossings, drivable areas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.data.checks import as_array
+from trajpred.data.ragged import Ragged
+from trajpred.errors import require, require_shape, within
+
+#: ``LaneMap.lane_type`` and ``…_mark`` index these tuples.
+LANE_TYPES = ("VEHICLE", "BIKE", "BUS")
+MARK_TYPES = (
+    "NONE", "UNKNOWN", "DASHED_WHITE", "DASHED_YELLOW", "SOLID_WHITE", "SOLID_YELLOW", "SOLID_BLUE",
+    "DOUBLE_SOLID_WHITE", "DOUBLE_SOLID_YELLOW", "DOUBLE_DASH_WHITE", "DOUBLE_DASH_YELLOW",
+    "DASH_SOLID_WHITE", "DASH_SOLID_YELLOW", "SOLID_DASH_WHITE", "SOLID_DASH_YELLOW",
+)  # fmt: skip
+_CODES = {
+    "lane_type": LANE_TYPES,
+    "left_mark": MARK_TYPES,
+    "right_mark": MARK_TYPES,
+}
+#: What a map may lack, by name, and the fields of :class:`LaneMap` that hold it.
+MAP_ATTRIBUTES = {
+    "boundaries": ("left_boundary", "right_boundary"),
+    "marks": ("left_mark", "right_mark"),
+    "lane_types": ("lane_type",),
+    "crossings": ("crossing_id", "crossing_edge1", "crossing_edge2"),
+}
+#: Neighbour id of lanes without a neighbour.
+NO_LANE = -1
+_NOT_LANES = ("crossing", "drivable")
+
+
+def _empty(dtype: Any) -> Any:
+    return field(default_factory=lambda: np.zeros(0, dtype))
+
+
+def _no_rows(width: int | None, dtype: Any = np.float64) -> Any:
+    return field(default_factory=lambda: Ragged.from_rows([], width, dtype))
+
+
+@dataclass(frozen=True)
+class LaneMap:
+    """The vector map around a scenario: ``L`` lane segments, pedestrian crossings, drivable areas.
+
+    Everything of a lane but its id and centreline may be left empty and is then filled with the default.
+
+    Attributes:
+        lane_id: ``[L]`` int64, unique.
+        centerline: L polylines in driving direction.
+        left_boundary: L polylines; empty rows by default.
+        right_boundary: L polylines; empty rows by default.
+        lane_type: ``[L]`` int8, index into :data:`LANE_TYPES`.
+        is_intersection: ``[L]`` bool.
+        left_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
+        right_mark: ``[L]`` int8, index into :data:`MARK_TYPES`.
+        left_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
+        right_neighbor: ``[L]`` int64 lane ids; :data:`NO_LANE` by default.
+        predecessors: L rows of lane ids, which may lie outside this map.
+        successors: L rows of lane ids, which may lie outside this map.
+        crossing_id: ``[C]`` int64.
+        crossing_edge1: C polylines, one long side of each crossing.
+        crossing_edge2: C polylines, the other long side.
+        drivable_area_id: ``[D]`` int64.
+        drivable_area: D polygons, the first vertex not repeated at the end.
+
+    Example:
+        >>> LaneMap.from_centerlines([[[0, 0], [50, 0]], [[50, 0], [90, 9]]], successors=[[1], []])
+        LaneMap(2 lane segments, 0 crossings, 0 drivable areas; 4 points of lanes)
+    """
+
+    lane_id: NDArray[np.int64] = _empty(np.int64)
+    lane_type: NDArray[np.int8] = _empty(np.int8)
+    is_intersection: NDArray[np.bool_] = _empty(np.bool_)
+    centerline: Ragged = _no_rows(2)
+    left_boundary: Ragged = _no_rows(2)
+    right_boundary: Ragged = _no_rows(2)
+    left_mark: NDArray[np.int8] = _empty(np.int8)
+    right_mark: NDArray[np.int8] = _empty(np.int8)
+    left_neighbor: NDArray[np.int64] = _empty(np.int64)
+    right_neighbor: NDArray[np.int64] = _empty(np.int64)
+    predecessors: Ragged = _no_rows(None, np.int64)
+    successors: Ragged = _no_rows(None, np.int64)
+    crossing_id: NDArray[np.int64] = _empty(np.int64)
+    crossing_edge1: Ragged = _no_rows(2)
+    crossing_edge2: Ragged = _no_rows(2)
+    drivable_area_id: NDArray[np.int64] = _empty(np.int64)
+    drivable_area: Ragged = _no_rows(2)
+
+    def __post_init__(self) -> None:
+        L = len(self)
+        for column in fields(self):
+            name = column.name
+            values = getattr(self, name)
+            is_required = name in ("lane_id", "centerline")
+            if len(values) or is_required or name.startswith(_NOT_LANES):
+                continue
+            filled: Any
+            if isinstance(values, Ragged):
+                filled = Ragged.from_lengths(values.values, np.zeros(L, np.int64))
+            elif name.endswith("_neighbor"):
+                filled = np.full(L, NO_LANE, values.dtype)
+            else:
+                filled = np.zeros(L, values.dtype)
+            object.__setattr__(self, name, filled)
+
+    @classmethod
+    def from_centerlines(
+        cls,
+        centerlines: Sequence[ArrayLike],
+        *,
+        lane_id: ArrayLike | None = None,
+        successors: Sequence[Sequence[int]] | None = None,
+    ) -> LaneMap:
+        """Build a map of L centrelines ``[points, 2]`` in driving direction, for your own data.
+
+        Args:
+            lane_id: ``[L]`` ids; 0 … L - 1 by default.
+            successors: ids of each lane's successors; the predecessors are derived from them.
+
+        Raises: DataError about the argument that does not fit.
+        """
+        text = isinstance(centerlines, (str, Path))
+        require(not text, "centerline", "is the name of a file: LaneMap.load reads map files")
+        lines = Ragged.from_rows(centerlines, 2, name="centerline")
+        L = len(lines)
+        if lane_id is None:
+            lane_id = range(L)
+        ids = as_array(lane_id, np.int64, "lane_id", (L,))
+        rows = [[]] * L if successors is None else successors
+        following = Ragged.from_rows(rows, dtype=np.int64, name="successors")
+        require(len(following) == L, "successors", f"must have {L} rows, has {len(following)}")
+        preceding: dict[int, list[int]] = {lane: [] for lane in ids.tolist()}
+        for lane, row in zip(ids.tolist(), following, strict=True):
+            for successor in row.tolist():
+                preceding.setdefault(successor, []).append(lane)
+        return cls(
+            lane_id=ids,
+            centerline=lines,
+            predecessors=Ragged.from_rows([preceding[lane] for lane in ids.tolist()], dtype=np.int64),
+            successors=following,
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+    ) -> LaneMap:
+        """Load a map file of any format that is known, see :func:`trajpred.sources.maps.read_map`.
+
+        Raises: DataError naming the file and the field at fault.
+        """
+        from trajpred import read_map  # lazily, since the records import nothing above them
+
+        return read_map(path, origin=origin, crs=crs)[1]
+
+    def __len__(self) -> int:
+        return len(self.lane_id)
+
+    def __repr__(self) -> str:
+        lines = (self.centerline, self.left_boundary, self.right_boundary)
+        points = sum(len(line.values) for line in lines)
+        areas = f"{len(self.crossing_id)} crossings, {len(self.drivable_area_id)} drivable areas"
+        return f"LaneMap({len(self)} lane segments, {areas}; {points} points of lanes)"
+
+    def take(self, lanes: NDArray[np.int64], crossings: NDArray[np.int64]) -> LaneMap:
+        """Select lane segments and crossings by their rows; all drivable areas stay."""
+        columns: dict[str, Any] = {}
+        for column in fields(self):
+            name = column.name
+            values = getattr(self, name)
+            rows = crossings if name.startswith("crossing") else lanes
+            if name.startswith("drivable"):
+                columns[name] = values
+            elif isinstance(values, Ragged):
+                columns[name] = values.take(rows)
+            else:
+                columns[name] = values[rows]
+        return LaneMap(**columns)
+
+    def without(self, attributes: Iterable[str]) -> LaneMap:
+        """Return the map with the defaults for some of the :data:`MAP_ATTRIBUTES`, as if not recorded."""
+        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        for attribute in attributes:
+            for name in MAP_ATTRIBUTES[attribute]:
+                del values[name]
+        return LaneMap(**values)
+
+    def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""
+        lines = (self.centerline, self.left_boundary, self.right_boundary)
+        points = np.concatenate([line.values[:, :2] for line in lines])
+        return points.min(axis=0), points.max(axis=0)
+
+    def validate(self) -> None:
+        """Raise :class:`DataError` naming the first field with an invalid shape or value."""
+        L = len(self)
+        for name in (*_CODES, "is_intersection", "left_neighbor", "right_neighbor"):
+            require_shape(getattr(self, name), (L,), name)
+        require(len(np.unique(self.lane_id)) == L, "lane_id", "contains a duplicate")
+        reserved = f"contains {NO_LANE}, which stands for no neighbour: number the lanes from 0"
+        require(NO_LANE not in self.lane_id, "lane_id", reserved)
+        for name, types in _CODES.items():
+            in_range = within(getattr(self, name), len(types))
+            require(in_range, name, f"must be 0 to {len(types) - 1}")
+        self.centerline.validate("centerline", L, shortest=2)
+        for name in ("left_boundary", "right_boundary", "predecessors", "successors"):
+            getattr(self, name).validate(name, L)
+        for name in ("crossing_edge1", "crossing_edge2"):
+            getattr(self, name).validate(name, len(self.crossing_id), shortest=2)
+        self.drivable_area.validate("drivable_area", len(self.drivable_area_id), shortest=3)

@@ -1,0 +1,224 @@
+"""Scenarios and forecasts on other time grids: a model has its own step, data have theirs."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import unit_vector, wrap_angle
+from trajpred.data.motion import given_heading, heading_known
+from trajpred.data.scenario import Scenario
+from trajpred.data.time import GAP_STEPS
+from trajpred.data.tracks import Tracks
+from trajpred.errors import require
+
+#: The columns of :class:`~trajpred.data.tracks.Tracks` that have a value for each step.
+STATES = ("valid", "position", "heading", "velocity")
+#: Share of a step by which times may differ and still be the same.
+SAME_TIME = 0.01
+
+
+def same_step(step_s: float, other_s: float) -> bool:
+    """Whether two steps are the same but for the jitter of clocks, a tenth of a step."""
+    return abs(step_s - other_s) <= 0.1 * other_s
+
+
+def recut(scenario: Scenario, observed: int, future: int, later: int = 0) -> Scenario:
+    """Return a window of ``observed`` past and ``future`` future steps.
+
+    Steps that were never recorded are unknown. Tracks keep their rows, as :meth:`Tracks.window` says.
+
+    Args:
+        scenario: the recorded steps.
+        observed: number of steps that are input.
+        future: number of steps after them.
+        later: steps by which the last observed step moves; negative numbers move it back.
+    """
+    first = scenario.num_observed + later - observed
+    step = first + np.arange(observed + future)
+    recorded = step.clip(0, scenario.num_steps - 1)
+    beyond_ns = (step - recorded) * round(scenario.step_s * 1e9)
+    continued = 0
+    if scenario.continued:
+        first_continued = scenario.num_steps - scenario.continued
+        continued = int((step >= first_continued).sum())
+    return replace(
+        scenario,
+        timestamps_ns=scenario.timestamps_ns[recorded] + beyond_ns,
+        num_observed=observed,
+        continued=continued,
+        tracks=scenario.tracks.window(first, observed + future),
+    )
+
+
+def earlier(scenario: Scenario, steps: int) -> Scenario:
+    """Shift the last observed step back by ``steps``; the lengths of the window are unchanged."""
+    future = scenario.num_steps - scenario.num_observed
+    return recut(scenario, scenario.num_observed, future, -steps)
+
+
+def resample(scenario: Scenario, step_s: float) -> Scenario:
+    """Return the scenario at steps of ``step_s`` seconds before and after its last observed step.
+
+    Between two recorded states of a track, position and velocity are interpolated linearly and the heading
+    along the shorter arc. A state whose neighbours are missing counts for the nearest time within half a
+    step, moved there at its velocity; other times stay unknown, so gaps stay gaps. What was recorded later
+    does not change the history. Tracks that no time of the grid meets are omitted.
+
+    Raises: DataError if ``step_s`` is not positive, or no time of the grid meets the focal track's history.
+    """
+    require(0 < step_s < np.inf, "step_s", f"must be a positive number of seconds, is {step_s}")
+    now = scenario.num_observed - 1
+    time = (scenario.timestamps_ns - scenario.timestamps_ns[now]) / 1e9
+    before = int(-time[0] / step_s + SAME_TIME)
+    after = int(time[-1] / step_s + SAME_TIME)
+    if before == after == 0:
+        before = 1  # one stamp would not say how long a step is
+    grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
+    gap_s = GAP_STEPS * scenario.step_s
+    seen = replace(scenario.tracks, valid=scenario.tracks.valid & (time <= 0))
+    past = _states(seen, time, grid[: before + 1], gap_s=gap_s, step_s=step_s)
+    future = _states(scenario.tracks, time, grid[before + 1 :], gap_s=gap_s, step_s=step_s)
+    rows = past.valid.any(axis=1) | future.valid.any(axis=1)
+    columns: dict[str, NDArray[Any]] = {}
+    for column in fields(Tracks):
+        values = getattr(past, column.name)
+        if column.name in STATES:
+            values = np.concatenate((values, getattr(future, column.name)), axis=1)
+        columns[column.name] = values[rows]
+    continued = 0
+    if scenario.continued:
+        last_recorded = time[scenario.num_steps - scenario.continued - 1]
+        continued = int((grid > last_recorded + SAME_TIME * step_s).sum())
+    return replace(
+        scenario,
+        timestamps_ns=scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64),
+        num_observed=before + 1,
+        continued=continued,
+        tracks=Tracks(**columns),
+    ).validate()
+
+
+def _states(
+    tracks: Tracks,
+    time: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    *,
+    gap_s: float,
+    step_s: float,
+) -> Tracks:
+    """Interpolate the states at ``time`` ``[T]`` to the times ``grid`` ``[G]``, in seconds.
+
+    Args:
+        tracks: the recorded states.
+        time: ``[T]`` of the recorded states.
+        grid: ``[G]``, the new times.
+        gap_s: longest time between two states that are interpolated.
+        step_s: step of the grid.
+    """
+    row = np.arange(len(tracks))[:, None]
+    left, right = _neighbours(tracks.valid, time, grid + SAME_TIME * step_s)
+    left_valid = tracks.valid[row, left]
+    right_valid = tracks.valid[row, right]
+    apart = time[right] - time[left]
+    elapsed = grid - time[left]
+    share = (elapsed / np.where(apart > 0, apart, 1.0)).clip(0.0, 1.0)
+    between = left_valid & right_valid & (apart <= gap_s) & (share > SAME_TIME)
+
+    # Elsewhere the nearest state counts, if it lies within half a step.
+    use_right = ((share > 0.5) & right_valid) | ~left_valid
+    nearest = np.where(use_right, right, left)
+    after = grid - time[nearest]
+    is_near = tracks.valid[row, nearest] & (np.abs(after) <= (0.5 + SAME_TIME) * step_s)
+    valid = between | is_near
+
+    def mix(values: NDArray[np.float64], moved: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Interpolate between two states, and take ``moved`` ``[A, G, 2]`` where one counts."""
+        change = values[row, right] - values[row, left]
+        mixed = values[row, left] + share[..., None] * change
+        chosen = np.where(between[..., None], mixed, moved)
+        return np.where(valid[..., None], chosen, 0.0)
+
+    velocity = tracks.velocity[row, nearest]
+    moved_position = tracks.position[row, nearest] + velocity * after[..., None]
+    heading = np.where(between, _turned(tracks, left, right, share), tracks.heading[row, nearest])
+    return replace(
+        tracks,
+        valid=valid,
+        position=mix(tracks.position, moved_position),
+        heading=np.where(valid, heading, 0.0),
+        velocity=mix(tracks.velocity, velocity),
+    )
+
+
+def _turned(
+    tracks: Tracks, left: NDArray[np.int64], right: NDArray[np.int64], share: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Interpolate headings ``[A, G]`` between the steps ``left`` and ``right``, or return the known one."""
+    row = np.arange(len(tracks))[:, None]
+    known = heading_known(tracks.heading, tracks.position, tracks.valid)
+    before = tracks.heading[row, left]
+    after = tracks.heading[row, right]
+    turned = given_heading(wrap_angle(before + share * wrap_angle(after - before)))
+    both_known = known[row, left] & known[row, right]
+    either = np.where(known[row, left], before, after)
+    return np.where(both_known, turned, either)
+
+
+def _neighbours(
+    valid: NDArray[np.bool_], time: NDArray[np.float64], grid: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the steps ``[A, G]`` of the valid states before and after each time of the grid.
+
+    Where there is none, it is the first or the last step.
+    """
+    last = len(time) - 1
+    steps = np.arange(last + 1)
+    at_or_before = np.where(valid, steps, 0)
+    at_or_before = np.maximum.accumulate(at_or_before, axis=1)
+    at_or_after = np.where(valid, steps, last)[:, ::-1]
+    at_or_after = np.minimum.accumulate(at_or_after, axis=1)[:, ::-1]
+    step = (np.searchsorted(time, grid, side="right") - 1).clip(0, last)
+    following = (step + 1).clip(max=last)
+    return at_or_before[:, step], at_or_after[:, following]
+
+
+def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, steps: int) -> Forecast:
+    """Return ``steps`` steps of ``step_s`` seconds of a forecast with steps of ``old_step_s`` seconds.
+
+    Positions and scales are interpolated linearly. The forecast must reach as far; this is not checked.
+    """
+    speed = forecast.speed[:, :1, :1]
+    heading = forecast.heading[:, :1, :1]
+    first = forecast.trajectory[:, :1, :1]
+    # The last observed position is one step before the first of any mode: [A, 1, 1, 2].
+    start = first - old_step_s * speed[..., None] * unit_vector(heading)
+    old_step = np.arange(1, steps + 1) * step_s / old_step_s  # fractional
+    left = np.minimum((old_step + SAME_TIME).astype(np.int64), forecast.trajectory.shape[2] - 1)
+    share = (old_step - left)[:, None]
+
+    def mix(values: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Interpolate ``[A, K, F, 2]``, which follow ``origin`` at the last observed step."""
+        first_values = np.broadcast_to(origin, (*values.shape[:2], 1, 2))
+        steps_from_now = np.concatenate((first_values, values), axis=2)
+        before = steps_from_now[:, :, left]
+        mixed: NDArray[np.float64] = before + share * (steps_from_now[:, :, left + 1] - before)
+        return mixed
+
+    scale = None
+    if forecast.scale is not None:
+        scale = mix(forecast.scale, forecast.scale[:, :, :1])
+    return Forecast.from_trajectories(
+        forecast.scenario_id,
+        forecast.track_id,
+        mix(forecast.trajectory, start),
+        forecast.probability,
+        origin=start[:, 0, 0],
+        origin_heading=heading[:, 0, 0],
+        step_s=step_s,
+        scale=scale,
+    )

@@ -1,0 +1,75 @@
+"""The splits of a data set, their parts, and the groups of agents that metrics are averaged over.
+
+It imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+from zlib import crc32
+
+from trajpred.data.tracks import TrackCategory
+
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[str, ...] = get_args(Split)
+#: The halves of a split: decisions are made on the first, published results come from the second.
+Half = Literal["deciding", "reporting"]
+HALVES: tuple[str, ...] = get_args(Half)
+#: The texts that are hashed, by purpose. CRC-32 is linear: texts *before* an id would only exchange the
+#: numbers of all ids in the same way, so that one choice would determine the other. Each purpose therefore
+#: has a text of another length *behind* the id.
+HOLD_OUT = "hold out {}"
+HALF = "{} half"
+CALIBRATION_PART = "{} calibration"
+PERTURBATION = "{}"
+#: Focal agents; scored ones, focal included; those that move; all. See ``agent_groups`` in ``metrics``.
+Group = Literal["focal", "scored", "moving", "all"]
+GROUPS: tuple[str, ...] = get_args(Group)
+#: Groups by which models are compared scenario by scenario.
+PAIRED_GROUPS: tuple[str, ...] = ("focal", "moving")
+
+
+def hashed_id(scenario_id: str, purpose: str) -> int:
+    """Hash the id of a scenario into a 32-bit number: the CRC-32 of ``purpose`` with the id filled in.
+
+    Every choice of scenarios by their ids uses this function. It depends neither on the order of a store nor
+    on its other scenarios.
+    """
+    return crc32(purpose.format(scenario_id).encode())
+
+
+def draw(scenario_id: str, purpose: str) -> float:
+    """Return the number in [0, 1) of a scenario for a purpose, such as :data:`HALF`."""
+    return hashed_id(scenario_id, purpose) / 2**32
+
+
+def half_of(scenario_id: str) -> str:
+    """Return the one of :data:`HALVES` that a scenario belongs to.
+
+    Example:
+        >>> half_of("0a1e6f0a-1817-4a98-b02e-db8c9327d151")
+        'deciding'
+    """
+    return HALVES[int(draw(scenario_id, HALF) * len(HALVES))]
+
+
+#: Moving agents end at least this far (metres) from their last observed position.
+MOVING_M = 3.0
+
+
+def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[str, Any]:
+    """Return the members ``[A]`` of each of :data:`~trajpred.data.splits.GROUPS`.
+
+    Args:
+        category: :class:`~trajpred.data.tracks.TrackCategory` of each agent: a NumPy array or a tensor ``[A]``,
+            as are the other arguments.
+        known: observed at the last observed step, with a true future position.
+        whole: every step of the future is known.
+        distance: metres between the last observed and the last future position.
+    """
+    return {
+        "focal": known & (category == TrackCategory.FOCAL),
+        "scored": known & (category >= TrackCategory.SCORED),
+        "moving": known & whole & (distance >= MOVING_M),
+        "all": known,
+    }

@@ -1,0 +1,144 @@
+"""Time stamps of recorded frames: the step between them, their unit, and the frames that were lost."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.data.motion import mean_step_s
+from trajpred.errors import require
+
+#: Recorded frames farther apart than this, in steps, have lost ones between them.
+GAP_STEPS = 1.5
+#: Share by which the steps of two recordings may differ and still be the same: clocks jitter.
+SAME_STEP = 0.01
+#: Fewest observed intervals that define a grid: of fewer, a short one could make gaps of all others.
+FEWEST_INTERVALS = 5
+#: Fewest seconds between the frames of a recording: a lower number is of another unit.
+SHORTEST_STEP_S = 0.005
+#: Most seconds between the frames of a recording: a higher number is of another unit.
+LONGEST_STEP_S = 10.0
+#: Most lost frames of a scenario: a longer pause separates two recordings.
+MAX_LOST = 1000
+
+
+def require_step_s(step_s: float) -> None:
+    """Raise :class:`DataError` unless ``step_s`` is a number of seconds that a recording may have."""
+    range_s = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g}"
+    plausible = SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S
+    require(plausible, "step_s", f"must be a number of seconds from {range_s}, is {step_s}")
+
+
+def require_nanoseconds(first: float, last: float, frames: int, field: str) -> None:
+    """Raise :class:`DataError` about ``field`` unless the times of the first and last frame are nanoseconds.
+
+    Times in another unit, and those that float32 has rounded, make steps that no recording has.
+    """
+    if frames < 2:
+        return
+    step_ns = (last - first) / (frames - 1)
+    coarse = float(np.spacing(np.float32(last))) > step_ns
+    rounded = coarse and float(np.float32(first)) == first and float(np.float32(last)) == last
+    plausible = SHORTEST_STEP_S <= step_ns / 1e9 <= LONGEST_STEP_S
+    range_s = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g} s"
+    digits = "must be nanoseconds in int64 or float64: float32 has rounded them"
+    require(not rounded, field, digits)
+    unit = f"must be nanoseconds: read as such, frames are {step_ns / 1e9:.3g} s apart instead of {range_s}"
+    require(plausible, field, f"{unit}; convert them from their unit")
+
+
+def require_times(timestamps_ns: NDArray[np.int64], num_observed: int) -> None:
+    """Raise :class:`DataError` unless the stamps ``[T]`` of a scenario are those of regular steps."""
+    field = "timestamps_ns"
+    stamps = timestamps_ns
+    require(stamps.dtype.kind == "i", field, f"must be nanoseconds as int64, are {stamps.dtype}")
+    require(bool((np.diff(stamps) > 0).all()), field, "must increase, in nanoseconds")
+    require_nanoseconds(int(stamps[0]), int(stamps[-1]), len(stamps), field)
+    lost = int(frame_steps(stamps, num_observed)[-1]) + 1 - len(stamps)
+    pause = f"more than {MAX_LOST} frames are missing between two others: cut scenarios at such pauses"
+    require(lost == 0, field, pause)
+    future = stamps[num_observed - 1 :]
+    step_s = float(mean_step_s(stamps, num_observed))
+    future_s = float(mean_step_s(future, len(future))) if len(future) > 1 else step_s
+    rates = f"observed frames are {step_s:.3g} s apart, future ones {future_s:.3g} s: give both the same step"
+    require(GAP_STEPS * future_s >= step_s, field, rates)
+
+
+def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.int64]:
+    """Return the steps ``[T]`` of frames, 0 for the first, on a regular grid with gaps where frames are lost.
+
+    Late frames are no gaps: two frames up to :data:`GAP_STEPS` apart are one step apart.
+
+    Args:
+        timestamps_ns: ``[T]`` nanoseconds, increasing.
+        num_observed: number of frames that are input; their intervals define the grid if there are
+            :data:`FEWEST_INTERVALS` or more, so that the future changes no input.
+    """
+    intervals = np.diff(timestamps_ns)
+    if not len(intervals) or intervals.max() <= GAP_STEPS * intervals.min():
+        return np.arange(len(timestamps_ns))
+    observed = intervals[: num_observed - 1]
+    usual = _usual(observed if len(observed) >= FEWEST_INTERVALS else intervals)
+    steps = np.maximum(np.ceil(intervals / usual - GAP_STEPS) + 1, 1)
+    return np.concatenate(([0], np.cumsum(steps))).astype(np.int64)
+
+
+def _usual(intervals: NDArray[np.int64]) -> float:
+    """Return the interval between two frames without a lost one, of intervals ``[N]``.
+
+    It is the median of those that are not much longer than the lower quartile, which is an interval without a
+    lost frame even where half of the frames are lost.
+    """
+    ordered = np.sort(intervals)
+    short = ordered[(len(ordered) - 1) // 4]
+    return float(np.median(ordered[ordered <= GAP_STEPS * short]))
+
+
+def stamps_of_steps(timestamps_ns: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the stamps ``[steps[-1] + 1]`` of all steps, interpolated where frames are missing.
+
+    Args:
+        timestamps_ns: ``[T]`` of the frames.
+        steps: ``[T]`` of the frames, ascending from 0, see :func:`frame_steps`.
+    """
+    all_steps = np.arange(steps[-1] + 1)
+    # float64 resolves the time since the first frame to nanoseconds, but not the time since 1970.
+    since = np.interp(all_steps, steps, timestamps_ns - timestamps_ns[0])
+    stamps: NDArray[np.int64] = timestamps_ns[0] + np.round(since).astype(np.int64)
+    stamps[steps] = timestamps_ns  # not rounded
+    return stamps
+
+
+class RegularSteps(NamedTuple):
+    """``S`` regular steps that contain all frames of a recording.
+
+    Attributes:
+        timestamps_ns: ``[S]`` nanoseconds.
+        frame: ``[S]`` the frame that was recorded at each step, -1 for lost ones.
+        num_observed: number of steps up to the last observed frame.
+    """
+
+    timestamps_ns: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    num_observed: int
+
+
+def with_lost_frames(timestamps_ns: NDArray[np.int64], num_observed: int) -> RegularSteps | None:
+    """Return the steps of frames with stamps ``[T]``; None if no frame is lost, or the stamps are invalid.
+
+    :func:`require_times` describes what is invalid.
+    """
+    frames = len(timestamps_ns)
+    increasing = timestamps_ns.dtype.kind == "i" and bool((np.diff(timestamps_ns) > 0).all())
+    if not increasing or not 0 < num_observed <= frames:
+        return None
+    steps = frame_steps(timestamps_ns, num_observed)
+    lost = int(steps[-1]) + 1 - frames
+    if not 0 < lost <= MAX_LOST:
+        return None
+    frame = np.full(frames + lost, -1)
+    frame[steps] = np.arange(frames)
+    stamps = stamps_of_steps(timestamps_ns, steps)
+    return RegularSteps(stamps, frame, int(steps[num_observed - 1]) + 1)

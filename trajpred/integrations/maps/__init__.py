@@ -1,0 +1,105 @@
+"""Maps as vehicles and simulators have them: Lanelet2, OpenDRIVE, CommonRoad; and Argoverse 2's."""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajpred.data.files import atomic_file
+from trajpred.data.lane_map import LaneMap
+from trajpred.errors import quoted, require
+from trajpred.integrations.maps import commonroad, lanelet2, opendrive
+from trajpred.integrations.maps.segments import lane_map_of
+from trajpred.sources.argoverse2 import archive_of, map_from
+from trajpred.sources.map_problems import MapProblems, require_lanes
+from trajpred.sources.reading import parse, read_bytes, readable
+
+#: The root element of each XML format: its name, and the function that returns the parts of a map.
+_XML: dict[str, tuple[str, Any]] = {
+    "osm": ("Lanelet2", lanelet2.read),
+    "OpenDRIVE": ("OpenDRIVE", opendrive.read),
+    "commonRoad": ("CommonRoad", commonroad.read),
+}
+
+
+class MapFile(NamedTuple):
+    """What a map file contains.
+
+    Attributes:
+        format: its name.
+        lanes: the map in metres.
+        frame: which coordinates of the file, or which projection of them, the map is in.
+        problems: the parts of the file that were left out.
+    """
+
+    format: str
+    lanes: LaneMap
+    frame: str
+    problems: MapProblems
+
+
+def read_map(
+    path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+) -> tuple[str, LaneMap]:
+    """Return the format of a map file, which its content tells, and the map in metres.
+
+    Broken parts of the file are left out with a warning that names them.
+
+    Args:
+        origin, crs: where latitudes and longitudes of Lanelet2 are, see
+            :func:`~trajpred.integrations.maps.projection.project`; not for other formats, which are in metres.
+
+    Raises: DataError naming the file and the field at fault, also if no lane is left.
+    """
+    file = read_map_file(path, origin=origin, crs=crs)
+    file.problems.warn(Path(path))
+    return file.format, file.lanes
+
+
+def read_map_file(
+    path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
+) -> MapFile:
+    """Read a map file as :func:`read_map` does; what was left out is returned instead of a warning."""
+    # Damaged numbers may overflow; the result is checked.
+    with readable(Path(path), "map"), np.errstate(all="ignore"):
+        content = read_bytes(Path(path)).removeprefix(BOM_UTF8)
+        if content.lstrip()[:1] == b"{":
+            _require_none({"origin": origin, "crs": crs}, "Argoverse 2")
+            return _argoverse2(content)
+        root = parse(content)
+        known = f"{', '.join(_XML)}, or JSON of Argoverse 2"
+        require(root.tag in _XML, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
+        name, read = _XML[root.tag]
+        given = {"origin": origin, "crs": crs}
+        if name != "Lanelet2":
+            _require_none(given, name)
+            given = {}
+        parts = read(root, **given)
+        return MapFile(name, lane_map_of(parts), parts.frame, parts.problems)
+
+
+def write_map(lane_map: LaneMap, path: str | Path) -> None:
+    """Write a map as Argoverse 2's JSON, positions to a millimetre; :func:`read_map` and C++ read it.
+
+    Raises: DataError if the map is invalid.
+    """
+    content = json.dumps(archive_of(lane_map), allow_nan=False)
+    with atomic_file(path) as unfinished:
+        unfinished.write_text(content, encoding="utf-8")
+
+
+def _require_none(projection: dict[str, Any], name: str) -> None:
+    """Require that no projection is given, for a format in metres."""
+    for option, value in projection.items():
+        require(value is None, option, f"is for latitudes and longitudes of Lanelet2: {name} is in metres")
+
+
+def _argoverse2(content: bytes) -> MapFile:
+    problems = MapProblems()
+    lane_map = map_from(json.loads(content), problems)
+    require_lanes(len(lane_map), problems)
+    return MapFile("Argoverse 2", lane_map, "the city's", problems)

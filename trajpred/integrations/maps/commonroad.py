@@ -1,0 +1,161 @@
+"""CommonRoad's road networks (``.xml``, versions 2018b and 2020a): lanelets and intersections."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from trajpred.errors import require
+from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type
+from trajpred.sources.map_problems import MapProblems
+from trajpred.sources.reading import as_number, integer
+
+#: Types of lanelets that are lanes of their own kind, and those that road users do not drive on.
+LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}
+LEFT_OUT = {
+    "sidewalk",
+    "shoulder",
+    "border",
+    "parking",
+    "restricted",
+    "restricted_area",
+    "busStop",
+    "crosswalk",
+}
+#: Users of a lanelet in both directions that make it a lane in both.
+_VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
+#: What an intersection calls the lanelets that lead through it, in files of earlier and of later versions.
+_ONWARD = {
+    "successorsLeft",
+    "successorsStraight",
+    "successorsRight",
+    "outgoingLeft",
+    "outgoingStraight",
+    "outgoingRight",
+}
+
+
+def read(root: Element) -> MapParts:
+    """Return the lanes and crossings of a scenario's road network; broken lanelets are left out."""
+    parts = MapParts(frame="the file's own")
+    crossing = _crossing_lanelets(root, parts.problems)
+    elements = {}
+    for element in root.iterfind("lanelet"):
+        with parts.problems.leaving_out("lanelet", element.get("id", "")):
+            lanelet = parts.element_id(element.get("id"), "lanelet.id")
+            require(lanelet not in elements, "lanelet.id", f"{lanelet} occurs twice")
+            elements[lanelet] = element
+            _add_lanelet(parts, element, lanelet, crossing)
+    for lanelet, element in elements.items():
+        if (lanelet, True) in parts.lanes:
+            _link(parts, element, lanelet, set(elements))
+    return parts
+
+
+def _crossing_lanelets(root: Element, problems: MapProblems) -> set[int]:
+    """Return the lanelets that lead through an intersection."""
+    lanelets: set[int] = set()
+    for element in root.iterfind("intersection/incoming/*"):
+        if element.tag not in _ONWARD:
+            continue
+        with problems.leaving_out("link", f"{element.tag} of an intersection"):
+            lanelets.add(_ref(element))
+    return lanelets
+
+
+def _add_lanelet(parts: MapParts, element: Element, lanelet: int, crossing: set[int]) -> None:
+    """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings, or leave it."""
+    types = {kind.text for kind in element.iterfind("laneletType")}
+    is_crossing = "crosswalk" in types
+    if types & LEFT_OUT and not is_crossing:
+        return
+    left = _line(element, "leftBound")
+    right = _line(element, "rightBound")
+    if is_crossing:
+        parts.add_crossing(left, right)
+        return
+    center = None
+    if len(left) == len(right):
+        center = (left + right) / 2  # the points of both bounds belong together
+    lane_type = "VEHICLE"
+    for name, lane_kind in LANE_TYPE.items():
+        if name in types:
+            lane_type = lane_kind
+            break
+    is_intersection = None
+    if lanelet in crossing or "intersection" in types:
+        is_intersection = True
+    lane = Lane(
+        left,
+        right,
+        center=center,
+        lane_type=lane_type,
+        # Files name the left one of two lines first.
+        left_mark=mark_type(_mark(element, "leftBound"), near_first=False),
+        right_mark=mark_type(_mark(element, "rightBound")),
+        is_intersection=is_intersection,
+        lane_id=lanelet,
+    )
+    users = {user.text for user in element.iterfind("userBidirectional")}
+    parts.lanes[lanelet, True] = lane
+    if users & _VEHICLES:
+        parts.lanes[lanelet, False] = lane.backward()
+
+
+def _link(parts: MapParts, element: Element, lanelet: int, lanelets: set[int]) -> None:
+    """Set the successors and neighbours of a lanelet, in each direction that it is used in."""
+
+    def refs(path: str) -> list[int]:
+        """List the lanelets that elements refer to, without broken references."""
+        numbers = []
+        for link in element.iterfind(path):
+            name = f"{link.tag} {link.get('ref')} of lanelet {lanelet}"
+            with parts.problems.leaving_out("link", name):
+                other = _ref(link)
+                require(other in lanelets, f"{link.tag}.ref", f"lanelet {other} is not in the file")
+                numbers.append(other)
+        return numbers
+
+    successors = refs("successor")
+    predecessors = refs("predecessor")
+    left = refs("adjacentLeft[@drivingDir='same']")
+    right = refs("adjacentRight[@drivingDir='same']")
+    forward = parts.lanes[lanelet, True]
+    forward.successors = [(other, True) for other in successors]
+    forward.left_neighbor = None
+    forward.right_neighbor = None
+    if left:
+        forward.left_neighbor = (left[0], True)
+    if right:
+        forward.right_neighbor = (right[0], True)
+    backward = parts.lanes.get((lanelet, False))
+    if backward is None:
+        return
+    backward.successors = [(other, False) for other in predecessors]
+    backward.left_neighbor = None
+    backward.right_neighbor = None
+    if right:
+        backward.left_neighbor = (right[0], False)
+    if left:
+        backward.right_neighbor = (left[0], False)
+
+
+def _line(lanelet: Element, side: str) -> Line:
+    points = lanelet.findall(f"{side}/point")
+    require(len(points) >= 2, f"lanelet.{side}", f"of {lanelet.get('id')} has fewer than 2 points")
+    return np.array([_point(point) for point in points])
+
+
+def _point(point: Element) -> list[float]:
+    x = as_number(point.findtext("x"), "point.x")
+    y = as_number(point.findtext("y"), "point.y")
+    return [x, y]
+
+
+def _mark(lanelet: Element, side: str) -> str:
+    return lanelet.findtext(f"{side}/lineMarking", "").strip().removeprefix("broad_")
+
+
+def _ref(element: Element) -> int:
+    return integer(element.get("ref"), f"{element.tag}.ref")

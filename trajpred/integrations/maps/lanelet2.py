@@ -1,0 +1,390 @@
+"""Lanelet2 maps (``.osm``): ways of nodes, and the relations of type ``lanelet`` that they bound.
+
+Tags: `Lanelet2 <https://github.com/fzi-forschungszentrum-informatik/Lanelet2>`_ and Autoware.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.data.checks import row_of
+from trajpred.data.geometry import norm
+from trajpred.errors import DataError, require
+from trajpred.integrations.maps.projection import origin_of, project, utm
+from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type, require_length
+from trajpred.sources.reading import integer
+
+#: The lane type of each subtype of lanelets that road users drive on; others are left out.
+LANE_TYPE = {
+    "road": "VEHICLE",
+    "highway": "VEHICLE",
+    "play_street": "VEHICLE",
+    "exit": "VEHICLE",
+    "bicycle_lane": "BIKE",
+    "bus_lane": "BUS",
+}
+_YES = ("yes", "true", "1")
+_NO = ("no", "false", "0")
+
+
+def read(root: Element, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapParts:
+    """Return the lanes and crossings of a map; broken lanelets are left out.
+
+    For ``origin`` and ``crs`` see :func:`project`. Raises: DataError if no node has coordinates.
+    """
+    parts = MapParts(frame="")
+    relations = _lanelets(root, parts)
+    if not relations:
+        return parts
+    ways, parts.frame = _ways(root, origin, crs)
+    lanelets = []
+    for relation in relations:
+        with parts.problems.leaving_out("lanelet", relation.get("id", "")):
+            lanelets.append(_lanelet(relation, ways))
+    bounds: dict[Hashable, Bounds] = {}
+    for lanelet in oriented(lanelets):
+        kind = "crossing" if lanelet.is_crossing else "lanelet"
+        with parts.problems.leaving_out(kind, str(lanelet.number)):
+            _add(parts, lanelet, bounds)
+    _connect(parts.lanes, bounds)
+    return parts
+
+
+def _lanelets(root: Element, parts: MapParts) -> list[Element]:
+    """Return the relations that are lanes or crossings, and record the numbers of all lanelets."""
+    relations = []
+    for relation in _elements(root, "relation"):
+        tags = _tags(relation)
+        if tags.get("type") != "lanelet":
+            continue
+        is_used = _lane_type(tags) is not None or tags.get("subtype") == "crosswalk"
+        try:
+            parts.element_id(relation.get("id"), "relation.id")
+        except DataError as error:
+            if is_used:
+                parts.problems.add("lanelet", relation.get("id", ""), str(error))
+            continue
+        if is_used:
+            relations.append(relation)
+    return relations
+
+
+def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> None:
+    """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings."""
+    left = lanelet.left
+    right = lanelet.right
+    if lanelet.is_crossing:
+        parts.add_crossing(left.line, right.line)
+        return
+    number = lanelet.number
+    tags = lanelet.tags
+    require((number, True) not in parts.lanes, "relation.id", f"{number} occurs twice")
+    lane = Lane(
+        left.line,
+        right.line,
+        lane_type=_lane_type(tags) or "VEHICLE",
+        left_mark=left.mark(True),
+        right_mark=right.mark(False),
+        # Autoware gives a turn direction to the lanelets of intersections alone.
+        is_intersection=True if tags.get("turn_direction") else None,
+        lane_id=number,
+    )
+    parts.lanes[number, True] = lane
+    bounds[number, True] = (left, right)
+    if tags.get("one_way", "yes").lower() in _NO:
+        parts.lanes[number, False] = lane.backward()
+        bounds[number, False] = (right.reverse, left.reverse)
+
+
+def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:
+    """Return the ways of two or more nodes, all of which are in the file, by their ids; and their frame.
+
+    Nodes without coordinates in that frame lie at NaN. Ways with an id, or a node, that the file has twice
+    with other content are left out.
+    """
+    nodes = _elements(root, "node")
+    row = row_of(node.get("id", "") for node in nodes)
+    unclear = _contradictory(nodes)
+    refs: dict[str, list[str]] = {}
+    tags: dict[str, Tags] = {}
+    ways = _elements(root, "way")
+    unclear_ways = _contradictory(ways)
+    for way in ways:
+        way_id = way.get("id", "")
+        names = [nd.get("ref", "") for nd in way.iterfind("nd")]
+        if len(names) < 2 or not row.keys() >= {*names}:  # of extracts, which may bound no lanelet
+            continue
+        if way_id not in unclear_ways and unclear.isdisjoint(names):
+            refs[way_id] = names
+            tags[way_id] = _tags(way)
+    used = np.zeros(len(nodes), np.bool_)
+    for names in refs.values():
+        used[[row[name] for name in names]] = True
+    xy, frame, keys = _positions(nodes, used, origin, crs)
+    complete = {}
+    for way_id, names in refs.items():
+        line = xy[[row[name] for name in names]]
+        complete[way_id] = Way(way_id, names, line, tags[way_id], keys)
+    return complete, frame
+
+
+def _contradictory(elements: list[Element]) -> set[str]:
+    """Return the ids that several elements have whose places or nodes differ; copies do not matter."""
+    first: dict[str, tuple[str, ...]] = {}
+    contradictory = set()
+    for element in elements:
+        content = [element.get("lat", ""), element.get("lon", "")]
+        content += [nd.get("ref", "") for nd in element.iterfind("nd")]
+        tags = _tags(element)
+        content += [tags.get("local_x", ""), tags.get("local_y", "")]
+        name = element.get("id", "")
+        if first.setdefault(name, tuple(content)) != tuple(content):
+            contradictory.add(name)
+    return contradictory
+
+
+def _positions(
+    nodes: list[Element], used: NDArray[np.bool_], origin: tuple[float, float] | None, crs: str | None
+) -> tuple[NDArray[np.float64], str, str]:
+    """Return the positions ``[N, 2]`` (metres) of nodes, NaN where unknown, their frame, and the keys.
+
+    Autoware's ``local_x`` and ``local_y`` are used if at least half of the nodes of ways, ``used`` ``[N]``,
+    have them.
+    """
+    local = np.full((len(nodes), 2), np.nan)
+    degrees = np.full((len(nodes), 2), np.nan)
+    for i, node in enumerate(nodes):
+        tags = _tags(node)
+        local[i] = _coordinate(tags.get("local_x")), _coordinate(tags.get("local_y"))
+        degrees[i] = _coordinate(node.get("lat"), 90), _coordinate(node.get("lon"), 180)
+    is_local = np.isfinite(local).all(-1)
+    if 2 * is_local[used].sum() >= max(used.sum(), 1):
+        return local, "local_x and local_y", "local_x and local_y"
+    if used.any():
+        degrees[~used] = np.nan  # a stray node, such as one at 0, 0, must not move the frame
+    xy = project(degrees, origin, crs)
+    lat, lon = origin_of(degrees, origin)
+    frame = f"{crs or utm(lat, lon)}, from latitude {lat:.7g} and longitude {lon:.7g}"
+    if is_local.any():
+        frame += f"; local_x and local_y, of {is_local.sum()} of {len(nodes)} nodes, are not used"
+    return xy, frame, "lat and lon"
+
+
+def _coordinate(text: str | None, largest: float = np.inf) -> float:
+    """Return a coordinate, NaN if it is no finite number of at most ``largest``."""
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        return np.nan
+    if math.isfinite(value) and abs(value) <= largest:
+        return value
+    return np.nan
+
+
+def _lanelet(relation: Element, ways: dict[str, Way]) -> Lanelet:
+    """Find the bounds of a lanelet. Raises: DataError if one is missing or the lanelet has no length."""
+    number = integer(relation.get("id"), "relation.id")
+    left = _member(relation, ways, "left")
+    right = _member(relation, ways, "right")
+    return Lanelet(number, _tags(relation), left, right)
+
+
+def _member(relation: Element, ways: dict[str, Way], role: str) -> Way:
+    """Return the way that bounds a lanelet on one side."""
+    name = relation.get("id")
+    members = relation.findall(f"member[@role='{role}']")
+    require(len(members) == 1, "member", f"lanelet {name} has {len(members)} {role} bounds, expected one")
+    way = ways.get(members[0].get("ref", ""))
+    if way is None:
+        problem = f"the {role} bound of lanelet {name} is no unique way of two or more nodes of the file"
+        raise DataError(problem, field="member")
+    way.require_positions()
+    return way
+
+
+def _lane_type(tags: Tags) -> str | None:
+    """Return the type of a lane; None if neither vehicles nor cyclists may use it.
+
+    Participants that are named replace those of the subtype, which is ``road`` by default.
+    """
+    lane_type = LANE_TYPE.get(tags.get("subtype", "road"))
+    has_participants = False
+    is_for_vehicles = False
+    is_for_cyclists = False
+    for key, value in tags.items():
+        if not key.startswith("participant:"):
+            continue
+        has_participants = True
+        if value.lower() not in _YES:
+            continue
+        if key.startswith("participant:vehicle"):
+            is_for_vehicles = True
+        elif key == "participant:bicycle":
+            is_for_cyclists = True
+    if not has_participants:
+        return lane_type
+    if is_for_vehicles:
+        return lane_type or "VEHICLE"
+    if is_for_cyclists:
+        return "BIKE"
+    return None
+
+
+def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> None:
+    """Link lanes that share a way, and those that begin at the nodes at which others end."""
+    starts = defaultdict(list)
+    of_left = {}
+    of_right = {}
+    for key, (left, right) in bounds.items():
+        starts[left.nodes[0], right.nodes[0]].append(key)
+        of_left[left.name, left.forward] = key
+        of_right[right.name, right.forward] = key
+    for key, (left, right) in bounds.items():
+        lanes[key].successors = starts[left.nodes[-1], right.nodes[-1]]
+        lanes[key].left_neighbor = of_right.get((left.name, left.forward))
+        lanes[key].right_neighbor = of_left.get((right.name, right.forward))
+
+
+def _elements(root: Element, kind: str) -> list[Element]:
+    """Return the elements of a kind, except those that an editor has marked as deleted."""
+    return [element for element in root.iterfind(kind) if element.get("action") != "delete"]
+
+
+def _tags(element: Element) -> Tags:
+    return {tag.get("k", ""): tag.get("v", "") for tag in element.iterfind("tag")}
+
+
+Tags = dict[str, str]
+#: The two nodes at an end of a lanelet.
+Ends = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way in its own direction or against it: its nodes, their positions ``[P, 2]``, and its tags.
+
+    ``coordinates`` names those of the nodes that the positions come from.
+    """
+
+    name: str
+    nodes: list[str]
+    line: Line
+    tags: Tags
+    coordinates: str
+    forward: bool = True
+
+    def require_positions(self) -> None:
+        """Raise DataError naming the first node without a position, and the ``coordinates`` it lacks."""
+        unknown = np.flatnonzero(~np.isfinite(self.line).all(-1))
+        if len(unknown):
+            node = self.nodes[unknown[0]]
+            problem = f"node {node} of way {self.name} has no valid {self.coordinates}"
+            raise DataError(problem, field="node")
+
+    @property
+    def reverse(self) -> Way:
+        return replace(self, nodes=self.nodes[::-1], line=self.line[::-1], forward=not self.forward)
+
+    def mark(self, is_left: bool) -> str:
+        """Return the mark on one side of a lane; subtypes name the left one of two lines first."""
+        if self.tags.get("type") not in ("line_thin", "line_thick"):
+            return "NONE"
+        name = self.tags.get("subtype", "")
+        return mark_type(name, self.tags.get("color"), near_first=is_left != self.forward)
+
+
+Bounds = tuple[Way, Way]
+
+
+@dataclass(frozen=True)
+class Lanelet:
+    """A lanelet: its number, tags and bounds, which may run in any direction until :func:`oriented`.
+
+    Raises: DataError if both bounds have no length.
+    """
+
+    number: int
+    tags: Tags
+    left: Way
+    right: Way
+
+    def __post_init__(self) -> None:
+        require_length(self.left.line, self.right.line, "bounds")
+
+    @property
+    def is_crossing(self) -> bool:
+        return self.tags.get("subtype") == "crosswalk"
+
+    @property
+    def parallel_ends(self) -> set[Ends]:
+        """The pairs of nodes at both ends, if the bounds run in the same direction."""
+        return self._ends(self.right.nodes)
+
+    @property
+    def opposite_ends(self) -> set[Ends]:
+        """The pairs of nodes at both ends, if the bounds run in opposite directions."""
+        return self._ends(self.right.nodes[::-1])
+
+    def _ends(self, right: list[str]) -> set[Ends]:
+        left = self.left.nodes
+        return {frozenset((left[0], right[0])), frozenset((left[-1], right[-1]))}
+
+
+def oriented(lanelets: list[Lanelet]) -> list[Lanelet]:
+    """Turn the bounds of each lanelet into its driving direction: the files have them in any direction."""
+    ends: Counter[Ends] = Counter()
+    for lanelet in lanelets:
+        ends.update(lanelet.parallel_ends | lanelet.opposite_ends)
+    oriented = []
+    for lanelet in lanelets:
+        left = lanelet.left
+        right = lanelet.right if _is_parallel(lanelet, ends) else lanelet.right.reverse
+        if _is_clockwise(left, right):
+            left = left.reverse
+            right = right.reverse
+        oriented.append(replace(lanelet, left=left, right=right))
+    return oriented
+
+
+def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
+    """Return whether the bounds of a lanelet run in the same direction.
+
+    The ends that it shares with other lanelets decide; then an outline that does not cross itself, which
+    tells bounds of sharp turns, whose ends may be nearest crosswise; then the distances of the ends.
+    """
+    # Each of its ends counts once for the lanelet itself.
+    same = sum(ends[pair] - 1 for pair in lanelet.parallel_ends)
+    opposite = sum(ends[pair] - 1 for pair in lanelet.opposite_ends)
+    if same != opposite:
+        return same > opposite
+    left = lanelet.left.line
+    right = lanelet.right.line
+    is_simple = _is_simple(left, right)
+    if is_simple != _is_simple(left, right[::-1]):
+        return is_simple
+    gap = norm(left[[0, -1]] - right[[0, -1]]).sum()
+    crosswise = norm(left[[0, -1]] - right[[-1, 0]]).sum()
+    return bool(gap <= crosswise)
+
+
+def _is_simple(left: Line, right: Line) -> bool:
+    """Return whether the outline of a lanelet does not cross itself."""
+    import shapely
+
+    outline = np.concatenate((left, right[::-1]))
+    return bool(shapely.LinearRing(outline).is_simple)
+
+
+def _is_clockwise(left: Way, right: Way) -> bool:
+    """Return whether the outline, along the right bound and back along the left one, runs clockwise."""
+    around = np.concatenate((right.line, left.line[::-1])) - left.line[0]
+    x, y = around.T
+    next_x, next_y = np.roll(around, -1, axis=0).T
+    return bool((x * next_y - y * next_x).sum() < 0)

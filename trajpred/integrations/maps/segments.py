@@ -1,0 +1,344 @@
+"""The lanes of a map file, before :mod:`trajpred.integrations.maps.segments` cuts them to lane segments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.data.checks import row_of
+from trajpred.data.geometry import arc_length, norm, points_along
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.data.ragged import Ragged
+from trajpred.errors import require, require_finite
+from trajpred.sources.argoverse2 import midline
+from trajpred.sources.map_problems import MapProblems, require_lanes
+from trajpred.sources.reading import integer
+
+#: Longest lane (metres).
+MAX_LANE_M = 1e5
+#: Shorter lines (metres) are points.
+MIN_LANE_M = 1e-6
+#: Largest number of an element.
+MAX_ID = 2**63 - 1
+#: Two ends of lanes are connected within this distance (metres).
+CONNECTED_M = 0.1
+#: The mark type, without its colour, of each name that formats give to marks.
+_MARKS = {
+    "solid": "SOLID", "dashed": "DASHED", "botts_dots": "DASHED", "solid_solid": "DOUBLE_SOLID",
+    "dashed_dashed": "DOUBLE_DASH", "solid_dashed": "SOLID_DASH", "dashed_solid": "DASH_SOLID",
+}  # fmt: skip
+#: The same two lines, listed from the other side.
+_FAR_FIRST = {"SOLID_DASH": "DASH_SOLID", "DASH_SOLID": "SOLID_DASH"}
+_NO_MARKS = ("none", "no_marking", "curb", "lowered_curb", "grass", "edge")
+
+Line = NDArray[np.float64]
+
+
+@dataclass
+class Lane:
+    """A lane in driving direction; its neighbours and successors are given by the keys of other lanes.
+
+    Attributes:
+        left: ``[P, 2]`` metres, the left boundary.
+        right: ``[P, 2]`` metres, the right boundary.
+        center: ``[P, 2]``; by default halfway between the boundaries.
+        lane_type: of ``LANE_TYPES``.
+        left_mark: of ``MARK_TYPES``.
+        right_mark: of ``MARK_TYPES``.
+        is_intersection: None where the file says nothing; if it never does, lanes that cross others are.
+        lane_id: the number of the file; by default the next free one.
+
+    Raises: DataError if a line is damaged or too long, or the lane has no length.
+    """
+
+    left: Line
+    right: Line
+    center: Line | None = None
+    lane_type: str = "VEHICLE"
+    left_mark: str = "UNKNOWN"
+    right_mark: str = "UNKNOWN"
+    left_neighbor: Hashable = None
+    right_neighbor: Hashable = None
+    successors: list[Hashable] = field(default_factory=list)
+    is_intersection: bool | None = None
+    lane_id: int | None = None
+
+    def __post_init__(self) -> None:
+        require_line(self.left, "left bound")
+        require_line(self.right, "right bound")
+        require_length(self.left, self.right, "bounds")
+        require_length(self.centerline, self.centerline, "centerline")
+
+    @cached_property
+    def centerline(self) -> Line:
+        """``[P, 2]`` metres."""
+        if self.center is not None:
+            return self.center
+        return midline(self.left, self.right)
+
+    def backward(self) -> Lane:
+        """Return the lane in the other direction, without number and successors."""
+        return replace(
+            self,
+            left=self.right[::-1],
+            right=self.left[::-1],
+            center=self.centerline[::-1],
+            left_mark=self.right_mark,
+            right_mark=self.left_mark,
+            left_neighbor=self.right_neighbor,
+            right_neighbor=self.left_neighbor,
+            successors=[],
+            lane_id=None,
+        )
+
+
+@dataclass
+class MapParts:
+    """What the reader of a format finds in a file.
+
+    Attributes:
+        frame: which coordinates of the file, or which projection of them, the lanes are in.
+        lanes: by keys of the format.
+        crossings: the two long sides ``[P, 2]`` (metres) of each.
+        numbers: of the elements of the file, also of those that are no lanes: no other lane gets them.
+        problems: what was left out.
+    """
+
+    frame: str
+    lanes: dict[Hashable, Lane] = field(default_factory=dict)
+    crossings: list[tuple[Line, Line]] = field(default_factory=list)
+    numbers: set[int] = field(default_factory=set)
+    problems: MapProblems = field(default_factory=MapProblems)
+
+    def element_id(self, text: str | None, name: str) -> int:
+        """Return and keep the number of an element.
+
+        Raises: DataError about the field ``name`` if it is no integer or too large.
+        """
+        value = integer(text, name)
+        require(abs(value) <= MAX_ID, name, f"must be at most {MAX_ID}")
+        self.numbers.add(value)
+        return value
+
+    def add_crossing(self, edge: Line, other: Line) -> None:
+        """Add a crossing by its long sides. Raises: DataError if they are damaged or have no length."""
+        require_line(edge, "crossing")
+        require_line(other, "crossing")
+        require_length(edge, other, "crossing")
+        self.crossings.append((edge, other))
+
+
+def require_line(line: Line, name: str) -> None:
+    """Raise DataError about ``name`` unless ``line`` has two or more finite points and a possible extent."""
+    require(len(line) >= 2, name, "has fewer than 2 points")
+    require_finite(line, name)
+    extent = float(np.ptp(line, axis=0).max())
+    require(extent <= MAX_LANE_M, name, f"is a line of {extent:.3g} m")
+
+
+def require_length(line: Line, other: Line, name: str) -> None:
+    """Raise DataError about ``name`` if both lines have no length."""
+    longest = max(arc_length(line)[-1], arc_length(other)[-1])
+    require(longest > MIN_LANE_M, name, "has no length")
+
+
+def mark_type(name: str, color: str | None = None, near_first: bool = True) -> str:
+    """Return the type of a mark that a format calls ``name``, such as ``solid_dashed``; white by default.
+
+    Args:
+        near_first: whether ``name`` begins with the line next to the lane, as the names of types do.
+    """
+    if name in _NO_MARKS:
+        return "NONE"
+    if name not in _MARKS:
+        return "UNKNOWN"
+    pattern = _MARKS[name]
+    if not near_first:
+        pattern = _FAR_FIRST.get(pattern, pattern)
+    colored = f"{pattern}_{(color or '').upper()}"
+    if colored in MARK_TYPES:
+        return colored
+    return f"{pattern}_WHITE"
+
+
+#: Longest lane segment (metres): models select lanes by their midpoints, and Argoverse's are about this long.
+MAX_LENGTH_M = 50.0
+#: Maximum number of lane segments of a map.
+MAX_LANES = 200_000
+
+
+def lane_map_of(parts: MapParts) -> LaneMap:
+    """Build a map: lanes longer than :data:`MAX_LENGTH_M` become segments of equal length.
+
+    The first segment of a lane has the number of the file, the others the numbers after the largest.
+    Links to lanes that are not in the file are omitted; predecessors follow from successors.
+
+    Raises: DataError naming the field at fault, also if there is no lane.
+    """
+    lanes = list(parts.lanes.values())
+    require_lanes(len(lanes), parts.problems)
+    center = [lane.centerline for lane in lanes]
+    sizes = [_num_segments(line) for line in center]
+    require(sum(sizes) <= MAX_LANES, "lanes", f"must be at most {MAX_LANES} segments, are {sum(sizes)}")
+    ids = dict(zip(parts.lanes, _ids(lanes, sizes, parts.numbers), strict=True))
+    lane_id: list[int] = []
+    successors: list[list[int]] = []
+    for key, lane in parts.lanes.items():
+        lane_id += ids[key]
+        successors += _onward(ids, ids[key], lane.successors)
+
+    def values(attribute: str) -> list[Any]:
+        return [getattr(lane, attribute) for lane in lanes]
+
+    flags = values("is_intersection")
+    has_flags = flags.count(None) < len(flags)
+    inside = np.array(flags, np.bool_) if has_flags else _crossed(center)
+    edge1: list[Line] = []
+    edge2: list[Line] = []
+    for first, second in parts.crossings:
+        edge1.append(first)
+        edge2.append(second)
+    segments = _cut(center, sizes)
+    lane_map = replace(
+        LaneMap.from_centerlines(list(segments), lane_id=lane_id, successors=successors),
+        lane_type=_codes(values("lane_type"), LANE_TYPES, sizes),
+        is_intersection=np.repeat(inside, sizes),
+        left_boundary=_cut(values("left"), sizes),
+        right_boundary=_cut(values("right"), sizes),
+        left_mark=_codes(values("left_mark"), MARK_TYPES, sizes),
+        right_mark=_codes(values("right_mark"), MARK_TYPES, sizes),
+        left_neighbor=_beside(ids, values("left_neighbor")),
+        right_neighbor=_beside(ids, values("right_neighbor")),
+        crossing_id=np.arange(len(parts.crossings)),
+        crossing_edge1=Ragged.from_rows(edge1, 2, name="crossing"),
+        crossing_edge2=Ragged.from_rows(edge2, 2, name="crossing"),
+    )
+    lane_map.validate()
+    return lane_map
+
+
+def _num_segments(centerline: Line) -> int:
+    """Return the number of segments of a lane."""
+    length = arc_length(centerline)[-1]
+    return max(1, math.ceil(length / MAX_LENGTH_M - 1e-9))
+
+
+def _codes(names: list[str], types: tuple[str, ...], sizes: list[int]) -> NDArray[np.int8]:
+    """Return the index in ``types`` of the name of each lane, for each of its segments."""
+    codes = np.array([types.index(name) for name in names], np.int8)
+    return np.repeat(codes, sizes)
+
+
+def _cut(lines: list[Line], sizes: list[int]) -> Ragged:
+    """Cut each line into as many pieces as its lane has segments."""
+    pieces: list[Line] = []
+    for line, size in zip(lines, sizes, strict=True):
+        pieces += _pieces(line, size)
+    return Ragged.from_rows(pieces, 2)
+
+
+def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]]:
+    """Return the ids of the segments of each lane; editors give negative numbers to unsaved elements."""
+    fresh = _free_numbers(taken)
+    ids = []
+    for lane in lanes:
+        number = lane.lane_id
+        if number is None or number < 0:
+            number = next(fresh)
+        ids.append([number])
+    for row, size in zip(ids, sizes, strict=True):
+        row += islice(fresh, size - 1)
+    return ids
+
+
+def _free_numbers(taken: set[int]) -> Iterator[int]:
+    """Yield the numbers after the largest one that is taken, or between those if there are too few."""
+    after = max(taken, default=-1) + 1
+    start = 0
+    if 0 <= after <= MAX_ID - MAX_LANES:
+        start = after
+    for number in count(start):
+        if number not in taken:
+            yield number
+
+
+def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hashable]) -> list[list[int]]:
+    """Return the successors of each of the ``segments`` of a lane.
+
+    They are the next segment and, at the end of the lane, the lanes ``keys``.
+    """
+    successors = [[segment] for segment in segments[1:]]
+    onward: list[int] = []
+    for key in dict.fromkeys(keys):
+        if key in ids:
+            first_segment = ids[key][0]
+            onward.append(first_segment)
+    successors.append(onward)
+    return successors
+
+
+def _beside(ids: dict[Hashable, list[int]], keys: list[Hashable]) -> NDArray[np.int64]:
+    """Return the id of the segment beside the middle of each segment; ``keys`` are the lanes' neighbours."""
+    neighbors: list[int] = []
+    for segments, key in zip(ids.values(), keys, strict=True):
+        beside = ids.get(key, [NO_LANE])
+        for number in range(len(segments)):
+            # The middle of a segment is at the share (number + 1/2) / len(segments) of its lane.
+            index = (2 * number + 1) * len(beside) // (2 * len(segments))
+            neighbors.append(beside[index])
+    return np.array(neighbors, np.int64)
+
+
+def _pieces(line: Line, parts: int) -> list[Line]:
+    """Cut a line into ``parts`` of equal length."""
+    if parts == 1:
+        return [line]
+    arc = arc_length(line)
+    cuts = np.linspace(0, arc[-1], parts + 1)
+    ends = points_along(line, cuts)
+    pieces: list[Line] = []
+    for number in range(parts):
+        inside = (arc > cuts[number] + 1e-6) & (arc < cuts[number + 1] - 1e-6)
+        first = ends[[number]]
+        last = ends[[number + 1]]
+        pieces.append(np.concatenate((first, line[inside], last)))
+    return pieces
+
+
+def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
+    """Return for each line whether another one crosses it, other than at an end of both."""
+    import shapely
+
+    shapes = [shapely.LineString(line) for line in lines]
+    crossing = shapely.STRtree(shapes).query(shapes, predicate="crosses")
+    return np.isin(np.arange(len(lines)), crossing)
+
+
+def faults(lane_map: LaneMap) -> list[str]:
+    """Describe what is wrong with the links of a map, in a few words each; empty if nothing is."""
+    row_of_lane = row_of(lane_map.lane_id.tolist())
+    outside = 0
+    distances: list[float] = []
+    for line, successors in zip(lane_map.centerline, lane_map.successors, strict=True):
+        for lane in successors.tolist():
+            row = row_of_lane.get(lane)
+            if row is None:
+                outside += 1
+                continue
+            gap = lane_map.centerline[row][0] - line[-1]
+            distances.append(float(norm(gap[:2])))
+    apart = int(np.count_nonzero(np.array(distances) > CONNECTED_M))
+    problems: list[str] = []
+    if outside:
+        problems.append(f"{outside} successors are not in the map")
+    if apart:
+        farthest = f"up to {max(distances):.1f} m"
+        problems.append(f"{apart} successors begin more than {CONNECTED_M} m away, {farthest}")
+    return problems
