@@ -12,29 +12,23 @@ import pytest
 import trajpred
 from tests.conftest import ROOT
 
-#: Each folder may import from those before it; the records are the modules at the package's top.
+#: Each folder may import from those before it.
 ORDER = (
-    *("records", "sources", "store", "features", "nn", "metrics", "model", "onboard", "predictors"),
-    *("evaluation", "viz", "training", "export", "benchmark", "doctor", "cli"),
+    *("errors", "data", "sources", "store", "features", "nn", "metrics", "model", "onboard", "predictors"),
+    *("evaluation", "viz", "training", "export", "integrations", "benchmark", "cli"),
 )
 #: Folders that may import from fewer.
-ONLY = {"nn": {"records"}, "metrics": {"records"}, "onboard": {"records", "features", "metrics"}}
+RECORDS = {"errors", "data"}
+ONLY = {"nn": RECORDS, "metrics": RECORDS, "onboard": RECORDS | {"features"}}
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in (ROOT / "trajpred").rglob("*.py")
 }
 ENTRY = {"trajpred", "trajpred.__main__"}  # the public names, and the command
-#: What records offer from further down the data flow, imported when it is called: the picture of a scenario
-#: in a notebook, and ``LaneMap.read``.
-CONVENIENCES = {
-    ("trajpred.data.scenario", "trajpred.viz.scene"),
-    ("trajpred.data.lane_map", "trajpred.sources.maps"),
-}
 
 
 def folder(module: str) -> str:
-    part = module.split(".")[1]
-    return part if part in ORDER else "records"
+    return module.split(".")[1]
 
 
 @cache
@@ -77,13 +71,11 @@ def test_imports_point_down_the_data_flow(name: str) -> None:
         for other in imported(path)
         if folder(other) not in allowed
     }
-    assert wrong == {pair for pair in CONVENIENCES if folder(pair[0]) == name}
+    assert not wrong
 
 
 def test_no_circle_of_files() -> None:
     graph = {module: imported(path) - {module} for module, path in MODULES.items()}
-    for module, convenience in CONVENIENCES:
-        graph[module].remove(convenience)
     while leaves := {module for module, others in graph.items() if not others & graph.keys()}:
         graph = {module: others for module, others in graph.items() if module not in leaves}
     assert not graph

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from trajpred.data.scenario import Scenario
     from trajpred.data.tracks import Tracks
     from trajpred.errors import DataError
+    from trajpred.integrations.maps import read_map
     from trajpred.model.forecaster import from_pretrained
     from trajpred.model.pretrained import list_models
     from trajpred.predictors import Predictor, load_predictor
     from trajpred.sources.av2_objects import from_av2, to_av2
-    from trajpred.sources.maps import read_map
     from trajpred.viz import draw_scene, plot_scenario
 
 
@@ -52,17 +52,17 @@ __getattr__, __all__ = lazy_names(
     __name__,
     {
         "errors": "DataError",
-        "forecast": "Forecast",
-        "lane_map": "LaneMap",
+        "data.forecast": "Forecast",
+        "data.lane_map": "LaneMap",
         "model.forecaster": "from_pretrained",
         "model.pretrained": "list_models",
         "predictors": "Predictor load_predictor",
-        "ragged": "Ragged",
-        "scenario": "Scenario",
+        "data.ragged": "Ragged",
+        "data.scenario": "Scenario",
         "sources.av2_objects": "from_av2 to_av2",
-        "sources.maps": "read_map",
-        "time_grid": "resample",
-        "tracks": "Tracks",
+        "integrations.maps": "read_map",
+        "data.resample": "resample",
+        "data.tracks": "Tracks",
         "viz": "draw_scene plot_scenario",
     },
 )

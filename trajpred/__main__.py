@@ -18,7 +18,7 @@ def main(command: str | None = None) -> None:
             sys.exit(f"error: {error}; what to install: trajpred doctor")
         from pathlib import Path
 
-        from trajpred.doctor import doctor
+        from trajpred.cli.doctor import doctor
 
         sys.exit(doctor(store=Path(words[2]) if words[1:2] == ["--store"] and words[2:] else None))
     run(command)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from tests.conftest import ROOT, SAMPLE, run
-from tests.sources.map_files import town
+from tests.integrations.map_files import town
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint

@@ -26,8 +26,8 @@ from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, 
 from tests.sources import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from tools.synthesize import make_scenario, write_scenario
+from trajpred import read_map
 from trajpred.data.forecast import Forecast
-from trajpred.data.lane_map import LaneMap
 from trajpred.errors import DataError
 from trajpred.evaluation.report.of_recipes import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
@@ -97,7 +97,7 @@ def tracks(folder: Path) -> Reader:
 def lane_map(folder: Path) -> Reader:
     archive = map_archive(SCENARIO.map)
     archive = {group: dict(list(records.items())[:2]) for group, records in archive.items()}
-    read = of_file(path := folder / "log_map_archive_0.json", lambda: argoverse2.read_map(path))
+    read = of_file(path := folder / "log_map_archive_0.json", lambda: argoverse2.read_archive(path))
     return Reader(json.dumps(archive).encode(), json_of, read)
 
 
@@ -120,7 +120,7 @@ def map_file(seed: bytes) -> Callable[[Path], Reader]:
 
     def reader(folder: Path) -> Reader:
         path = folder / "map.xml"
-        return Reader(seed, text_of, of_file(path, lambda: faults(LaneMap.load(path))))
+        return Reader(seed, text_of, of_file(path, lambda: faults(read_map(path))))
 
     return reader
 

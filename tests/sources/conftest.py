@@ -1,24 +1,11 @@
-"""What tests of sources share: maps that are written, and a copy of a Sensor log."""
+"""What tests of sources share: a copy of a Sensor log."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from trajpred import LaneMap
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Callable[..., LaneMap]:
-    def load(content: bytes, **options: object) -> LaneMap:
-        path = tmp_path / "map.xml"
-        path.write_bytes(content)
-        return LaneMap.load(path, **options)  # type: ignore[arg-type]
-
-    return load
 
 
 @pytest.fixture

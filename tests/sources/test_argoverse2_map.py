@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import equal
 from tests.sources.argoverse2_files import ARCHIVE, TABLE, rejects
 from trajpred.data.lane_map import LaneMap
-from trajpred.sources.argoverse2 import map_from, read_map
+from trajpred.sources.argoverse2 import map_from, read_archive
 from trajpred.sources.map_problems import MapProblems
 
 
@@ -63,7 +63,7 @@ def test_records_with_invalid_values_are_left_out_and_named(tmp_path: Path) -> N
     for field, group, key, value in INVALID_MAPS:
         path.write_text(json.dumps(placed(group, key, value)))
         with pytest.warns(UserWarning, match=f"1 .* left out: .*{field}") as caught:
-            lane_map = read_map(path)
+            lane_map = read_archive(path)
         assert str(path) in str(caught[0].message)
         assert equal(lane_map, without_last(group)), (field, value)
 
@@ -73,13 +73,13 @@ def test_records_without_a_key_are_left_out_and_named(tmp_path: Path) -> None:
     for group, records in ARCHIVE.items():
         path.write_text(json.dumps(ARCHIVE | {group: records | {"x": 3}}))
         with pytest.warns(UserWarning, match=f"1 .* left out: number 4 .*{group}.id.* missing"):
-            assert equal(read_map(path), map_from(ARCHIVE, MapProblems()))
+            assert equal(read_archive(path), map_from(ARCHIVE, MapProblems()))
         for key in next(iter(records.values())):
             archive = copy.deepcopy(ARCHIVE)
             del list(archive[group].values())[-1][key]
             path.write_text(json.dumps(archive))
             with pytest.warns(UserWarning, match=f"1 .* left out: .*{group}.{key}.* missing"):
-                assert equal(read_map(path), without_last(group)), key
+                assert equal(read_archive(path), without_last(group)), key
 
 
 def test_maps_without_a_group_or_with_broken_lanes_alone_are_refused(tmp_path: Path) -> None:
@@ -113,5 +113,5 @@ def test_lanes_without_centreline_and_boundary_are_left_out(
         del lane["centerline"]
     path.write_text(json.dumps(archive))
     with pytest.warns(UserWarning, match="1 lane segment left out: .*lane_segments"):
-        lane_map = read_map(path)
+        lane_map = read_archive(path)
     assert len(lane_map) == len(ARCHIVE[LANE]) - 1

@@ -16,7 +16,7 @@ from trajpred.benchmark.model import make_model, training_step
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.features.config import SceneConfig
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse2 import read_map, read_scenario
+from trajpred.sources.argoverse2 import read_archive, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.codec import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
@@ -74,7 +74,7 @@ def _reading(folders: list[Path], repeats: int) -> dict[str, float]:
         return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
 
     def only_map(folder: Path) -> object:
-        return read_map(next(folder.glob("*.json")))
+        return read_archive(next(folder.glob("*.json")))
 
     ours = _mean(read_scenario, folders, repeats)
     theirs = _mean(av2, folders, repeats)

@@ -18,7 +18,7 @@ from trajpred.model import pretrained
 
 if TYPE_CHECKING:
     from trajpred.data.lane_map import LaneMap
-    from trajpred.sources.maps import MapFile
+    from trajpred.integrations.maps import MapFile
 
 #: Suffixes of map files.
 MAPS = (".osm", ".xodr", ".xml")
@@ -28,7 +28,7 @@ MAP_KEY = b'"lane_segments"'
 
 def load_map(path: Path, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapFile:
     """Read a map file, and print what was left out of it."""
-    from trajpred.sources.maps import read_map_file
+    from trajpred.integrations.maps import read_map_file
 
     file = read_map_file(path, origin=origin, crs=crs)
     for summary in file.problems.summaries():
@@ -48,7 +48,7 @@ def save_map(
 ) -> None:
     """Write the map that ``what`` is, or the scenario's. Raises: DataError if it has none."""
     from trajpred.data.files import require_writable
-    from trajpred.sources.maps import write_map
+    from trajpred.integrations.maps import write_map
 
     require(out.suffix == ".json", "save", f"must end in .json, is {out}")
     lane_map = _lane_map(what, store, origin, crs)
@@ -58,8 +58,8 @@ def save_map(
 
 
 def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None, crs: str | None) -> LaneMap:
+    from trajpred.integrations.maps import read_map_file
     from trajpred.sources import SOURCES
-    from trajpred.sources.maps import read_map_file
     from trajpred.sources.reading import RawScenario
     from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store

@@ -13,9 +13,9 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
 from trajpred.cli import benchmark, data, info, models, replay, scores, visualize
+from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
 from trajpred.data.registry import load_plugins
-from trajpred.doctor import doctor
 from trajpred.errors import DataError, shortened
 
 Command = Callable[..., int]

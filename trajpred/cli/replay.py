@@ -15,8 +15,8 @@ from trajpred.data.files import require_writable
 from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
+    from trajpred.integrations.maps import MapFile
     from trajpred.integrations.replay import Replay
-    from trajpred.sources.maps import MapFile
 
 #: Suffix of drives as text.
 DRIVE = ".jsonl"
@@ -157,13 +157,13 @@ def replay_drive(
     require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
     from trajpred.data.files import progress_bar
+    from trajpred.integrations.mcap import DriveFile
     from trajpred.integrations.recorded_drive import RecordedDrive
     from trajpred.integrations.replay import DriveLines, Replay, timed_update
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.predictors.baselines import lane_following
     from trajpred.sources.argoverse2 import archive_of, map_from
     from trajpred.sources.map_problems import MapProblems
-    from trajpred.viz.viewer import DriveFile
 
     drive = RecordedDrive(tracks, topic, frame)
     lane_map = map.lanes

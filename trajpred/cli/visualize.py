@@ -95,7 +95,7 @@ def draw(
         if format in FILMS:
             save_film(scenario, forecast, path, **look)
         elif format in RECORDING:
-            from trajpred.viz.viewer import save_mcap
+            from trajpred.integrations.mcap import save_mcap
 
             save_mcap(scenario, forecast, path)
         else:

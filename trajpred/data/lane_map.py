@@ -128,7 +128,7 @@ class LaneMap:
         Raises: DataError about the argument that does not fit.
         """
         text = isinstance(centerlines, (str, Path))
-        require(not text, "centerline", "is the name of a file: LaneMap.load reads map files")
+        require(not text, "centerline", "is the name of a file: trajpred.read_map reads map files")
         lines = Ragged.from_rows(centerlines, 2, name="centerline")
         L = len(lines)
         if lane_id is None:
@@ -147,18 +147,6 @@ class LaneMap:
             predecessors=Ragged.from_rows([preceding[lane] for lane in ids.tolist()], dtype=np.int64),
             successors=following,
         )
-
-    @classmethod
-    def load(
-        cls, path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
-    ) -> LaneMap:
-        """Load a map file of any format that is known, see :func:`trajpred.sources.maps.read_map`.
-
-        Raises: DataError naming the file and the field at fault.
-        """
-        from trajpred import read_map  # lazily, since the records import nothing above them
-
-        return read_map(path, origin=origin, crs=crs)[1]
 
     def __len__(self) -> int:
         return len(self.lane_id)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,15 +70,6 @@ class Scenario:
             f"Scenario({self.scenario_id}, {self.city or 'no city'}: {seconds}, {len(self.tracks)} tracks, "
             f"focal {focal_type} {self.focal_id}, {len(self.map)} lane segments)"
         )
-
-    def _repr_png_(self) -> bytes:
-        """Render the scenario for notebooks with :func:`trajpred.viz.draw_scene`."""
-        # The package's lazy names: the records import neither matplotlib nor the packages above them.
-        from trajpred import draw_scene
-
-        png = BytesIO()
-        draw_scene(self).savefig(png, format="png", dpi=100)
-        return png.getvalue()
 
     @property
     def num_steps(self) -> int:

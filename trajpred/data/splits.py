@@ -61,8 +61,8 @@ def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[s
     """Return the members ``[A]`` of each of :data:`~trajpred.data.splits.GROUPS`.
 
     Args:
-        category: :class:`~trajpred.data.tracks.TrackCategory` of each agent: a NumPy array or a tensor ``[A]``,
-            as are the other arguments.
+        category: :class:`~trajpred.data.tracks.TrackCategory` of each agent: a NumPy array or a tensor
+            ``[A]``, as are the other arguments.
         known: observed at the last observed step, with a true future position.
         whole: every step of the future is known.
         distance: metres between the last observed and the last future position.

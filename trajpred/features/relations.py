@@ -122,8 +122,8 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     """Compute edge features ``[C, ...]``, invariant to moving and rotating the whole scene.
 
     Args:
-        sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.data.geometry.Pose.rows`) at both ends of each edge,
-            which are broadcast: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
+        sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.data.geometry.Pose.rows`) at both ends of each
+            edge, which are broadcast: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:

@@ -18,6 +18,7 @@ from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps.commonroad import read as read_lanelets
 from trajpred.integrations.maps.segments import lane_map_of
+from trajpred.sources import Source
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
@@ -303,3 +304,6 @@ def _focal(position: NDArray[np.float64], candidate: NDArray[np.bool_], now: int
     error = np.nan_to_num(norm(steady - position[:, now:])).max(axis=1)
     seen = np.where(candidate, np.isfinite(position[..., 0]).sum(1), -1)
     return int(np.lexsort((error, seen))[-1])
+
+
+SOURCE = Source(discover, read, "*.xml, or {train,val,test}/*.xml", EVERY_S)

@@ -25,7 +25,7 @@ from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
 from trajpred.onboard.detections import Detections, listed
 from trajpred.onboard.forecaster import OnboardForecaster
-from trajpred.onboard.stream import Detections, OnboardForecast, StreamingForecaster
+from trajpred.onboard.stream import OnboardForecast, StreamingForecaster
 from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.film import CAPTION, END_S, Film, Frame, until, write_film
 from trajpred.viz.forecast_layer import draw_modes, draw_truth

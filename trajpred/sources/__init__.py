@@ -14,7 +14,6 @@ from pathlib import Path
 
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.integrations import commonroad
 from trajpred.sources import argoverse1, argoverse2
 from trajpred.sources import argoverse2_sensor as sensor
 from trajpred.sources.reading import RawScenario
@@ -93,9 +92,6 @@ SOURCES: dict[str, Source] = {
     "argoverse1": Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv"),
     "argoverse2": Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/"),
     "argoverse2-sensor": Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", sensor.EVERY_S),
-    "commonroad": Source(
-        commonroad.discover, commonroad.read, "*.xml, or {train,val,test}/*.xml", commonroad.EVERY_S
-    ),
 }
 
 

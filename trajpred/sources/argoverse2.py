@@ -336,7 +336,7 @@ def read(raw: RawScenario) -> Scenario:
 def read_scenario(folder: Path) -> Scenario:
     """Read a scenario folder. Raises: DataError naming the file and the field at fault."""
     tracks_file = only_file(folder, "scenario_*.parquet")
-    lane_map = read_map(only_file(folder, "log_map_archive_*.json"))
+    lane_map = read_archive(only_file(folder, "log_map_archive_*.json"))
     with readable(tracks_file, "parquet file"):
         return scenario_from(_read_table(tracks_file), lane_map)
 
@@ -347,7 +347,7 @@ def read_tracks(path: Path) -> Scenario:
         return scenario_from(_read_table(path), LaneMap())
 
 
-def read_map(path: Path) -> LaneMap:
+def read_archive(path: Path) -> LaneMap:
     """Read a ``log_map_archive_<id>.json``; broken records are left out with a warning that names them.
 
     Raises: DataError naming the file and the field at fault.

@@ -24,7 +24,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.errors import DataError, require
-from trajpred.sources.argoverse2 import read_map
+from trajpred.sources.argoverse2 import read_archive
 from trajpred.sources.reading import RawScenario, folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
 
@@ -133,7 +133,7 @@ def read(raw: RawScenario) -> Scenario:
         message = f"has no annotations ({' or '.join(ANNOTATIONS)}); those of the test split are not public"
         raise DataError(message, file=log_folder)
     log = read_log(file, log_folder / POSES)
-    lane_map = read_map(archive)
+    lane_map = read_archive(archive)
     with readable(file, "log"):
         frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from frame {start} on"
         require(start in _starts(len(log.time_ns), 1), "timestamp_ns", frames)

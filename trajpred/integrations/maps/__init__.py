@@ -44,20 +44,20 @@ class MapFile(NamedTuple):
 
 def read_map(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
-) -> tuple[str, LaneMap]:
-    """Return the format of a map file, which its content tells, and the map in metres.
+) -> LaneMap:
+    """Read a map file of any known format, which its content tells, in metres.
 
     Broken parts of the file are left out with a warning that names them.
 
     Args:
         origin, crs: where latitudes and longitudes of Lanelet2 are, see
-            :func:`~trajpred.integrations.maps.projection.project`; not for other formats, which are in metres.
+            :func:`~trajpred.integrations.maps.projection.project`; other formats are in metres.
 
     Raises: DataError naming the file and the field at fault, also if no lane is left.
     """
     file = read_map_file(path, origin=origin, crs=crs)
     file.problems.warn(Path(path))
-    return file.format, file.lanes
+    return file.lanes
 
 
 def read_map_file(

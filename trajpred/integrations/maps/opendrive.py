@@ -35,8 +35,8 @@ def link_lanes(root: Element, roads: dict[str, Road], parts: MapParts) -> None:
     for road in roads.values():
         for sections in road.sides.values():
             for index, section in enumerate(sections):
-                for number, element in section.lanes.items():
-                    place = (road.name, index, number)
+                for lane, element in section.lanes.items():
+                    place = (road.name, index, lane)
                     if _is_driven(parts.lanes, place):
                         _link_lane(road, place, element, roads, parts)
     for junction in root.iterfind("junction"):
@@ -195,7 +195,7 @@ def read(root: Element) -> MapParts:
     roads: dict[str, Road] = {}
     points = 0
     for element in root.iterfind("road"):
-        road = _road(element, frame, roads, parts.problems)
+        road = _read_road(element, frame, roads, parts.problems)
         if road is None:
             continue
         points += len(road.line.s) * road.most_lanes
@@ -216,7 +216,7 @@ def _frame(offset: Element | None) -> Pose[np.ndarray]:
     return Pose(position, np.float64(number(offset, "hdg", 0.0)))
 
 
-def _road(
+def _read_road(
     element: Element, frame: Pose[np.ndarray], roads: dict[str, Road], problems: MapProblems
 ) -> Road | None:
     """Read a road; None if it is left out."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.sources.map_files import (
+from tests.integrations.map_files import (
     LINE,
     STRAIGHT,
     commonroad,
@@ -18,10 +18,10 @@ from tests.sources.map_files import (
     road,
     town,
 )
-from trajpred import LaneMap
+from trajpred import read_map
 from trajpred.cli.info import describe
 from trajpred.errors import DataError
-from trajpred.sources.maps import MapFile, read_map_file
+from trajpred.integrations.maps import MapFile, read_map_file
 
 #: Bounds of a CommonRoad lanelet of no length, with two and three points.
 POINT = b"<point><x>5</x><y>5</y></point>"
@@ -238,7 +238,7 @@ def test_what_is_left_out_is_warned_of_and_described(tmp_path: Path) -> None:
     path = tmp_path / "town.xodr"
     path.write_bytes(broken_road(length=0))
     with pytest.warns(UserWarning, match="1 road left out: 9 .*road.length") as caught:
-        LaneMap.load(path)
+        read_map(path)
     assert str(path) in str(caught[0].message)
     rows = describe(str(path))[1]
     assert rows["faults"].startswith("1 road left out: 9 ")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import fresnel
 
-from tests.sources.map_files import (
+from tests.integrations.map_files import (
     LINE,
     STRAIGHT,
     commonroad,
@@ -25,10 +25,9 @@ from trajpred.data.geometry import arc_length, norm
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES
 from trajpred.data.ragged import Ragged
 from trajpred.errors import DataError
-from trajpred.integrations.maps import segments
+from trajpred.integrations.maps import read_map, read_map_file, segments
 from trajpred.integrations.maps.projection import project
 from trajpred.integrations.maps.segments import faults
-from trajpred.sources.maps import read_map
 
 Load = Callable[..., LaneMap]
 #: A map of Argoverse 2 without elements.
@@ -239,7 +238,7 @@ def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytes
     """lanelet2 1.2.3: UtmProjector, canPass of vehicles in Germany, following, left and right lanes."""
     monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
     path = named(files, "mapping_example")
-    lane_map = LaneMap.load(path, origin=(49.0, 8.4))
+    lane_map = read_map(path, origin=(49.0, 8.4))
     in_file = np.isin(
         lane_map.lane_id, [int(i) for i in re.findall(r"relation id='(\d+)'", path.read_text())]
     )
@@ -275,7 +274,7 @@ def test_commonroad_lanelets_are_those_of_the_library(
 ) -> None:
     """commonroad-io 2026.1: sums of distances, successors, left lanes of the same direction, mean vertex."""
     monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
-    lane_map = LaneMap.load(named(files, name))
+    lane_map = read_map(named(files, name))
     assert total_length(lane_map.centerline) == pytest.approx(metres, abs=1e-9)
     assert len(lane_map.successors.values) == links
     assert (lane_map.left_neighbor >= 0).sum() == left
@@ -285,8 +284,9 @@ def test_commonroad_lanelets_are_those_of_the_library(
 def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
     formats = {".osm": "Lanelet2", ".xodr": "OpenDRIVE", ".xml": "CommonRoad"}
     for path in files:
-        format_, lane_map = read_map(path)
-        assert format_ == formats[path.suffix], path
+        file = read_map_file(path)
+        lane_map = file.lanes
+        assert file.format == formats[path.suffix], path
         assert faults(lane_map) == [], path
         left = []
         right = []

@@ -12,16 +12,15 @@ import pytest
 from rosbags.rosbag2 import Reader
 
 from tests.conftest import run
-from tests.sources.drives import identity, read_back, write_drive
+from tests.integrations.drives import identity, read_back, write_drive
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID, TrackCategory
-from trajpred.integrations.mcap import MAX_POSES, OBJECTS, ROAD, SCENE, VIEW
+from trajpred.integrations.mcap import MAX_POSES, OBJECTS, ROAD, SCENE, VIEW, DriveFile, save_mcap
 from trajpred.integrations.recorded_drive import RecordedDrive, TrackedObjects
 from trajpred.onboard import OnboardForecast
 from trajpred.predictors.baselines import lane_following
-from trajpred.viz.viewer import DriveFile, save_mcap
 
 #: Rounding of what is written.
 MM = 1.1e-3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import equal
-from tests.sources.map_files import STRAIGHT, lane, opendrive, road, town
+from tests.integrations.map_files import STRAIGHT, lane, opendrive, road, town
 from trajpred import LaneMap
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import MARK_TYPES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import run
-from tests.sources.map_files import commonroad as content
+from tests.integrations.map_files import commonroad as content
 from trajpred import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT, equal, rejected, run
-from tests.sources.map_files import commonroad, lanelet2, town
+from tests.integrations.map_files import commonroad, lanelet2, town
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged
 from trajpred.data.scenario import Scenario
+from trajpred.integrations.maps import read_map, read_map_file, write_map
 from trajpred.sources.argoverse1 import read_city_map
-from trajpred.sources.maps import read_map, write_map
 
 #: Half a millimetre, to which positions are rounded.
 TOLERANCE = 0.5e-3 + 1e-9
@@ -36,9 +36,9 @@ def assert_same_map(found: LaneMap, expected: LaneMap) -> None:
 @pytest.mark.parametrize("content", [town(), lanelet2(), commonroad()], ids=["xodr", "osm", "xml"])
 def test_maps_of_vehicles(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "map.xml").write_bytes(content)
-    expected = LaneMap.load(tmp_path / "map.xml")
+    expected = read_map(tmp_path / "map.xml")
     assert run("info", tmp_path / "map.xml", "--save", tmp_path / "lanes.json") == 0
-    found = LaneMap.load(tmp_path / "lanes.json")
+    found = read_map(tmp_path / "lanes.json")
     assert_same_map(found, expected)
     assert len(found) > 1
 
@@ -50,7 +50,7 @@ def test_the_frame_of_latitudes_is_chosen(tmp_path: Path, capsys: pytest.Capture
     out = tmp_path / "lanes.json"
     assert run("info", tmp_path / "map.osm", "--origin", 48, 9, "--crs", "EPSG:32632", "--save", out) == 0
     assert "EPSG:32632, from latitude 48 and longitude 9" in capsys.readouterr().out
-    start = LaneMap.load(out).centerline[0][0, :2]
+    start = read_map(out).centerline[0][0, :2]
     np.testing.assert_allclose(start, (0, 7.5), atol=0.05)
     assert run("info", out, "--origin", 48, 9) == 2
     assert "'origin': is for latitudes and longitudes of Lanelet2: Argoverse 2" in capsys.readouterr().err
@@ -61,9 +61,9 @@ def test_the_frame_of_latitudes_is_chosen(tmp_path: Path, capsys: pytest.Capture
 def test_maps_of_argoverse_2_with_heights(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
     for scenario in sample_scenarios[::5]:
         write_map(scenario.map, tmp_path / "lanes.json")
-        name, found = read_map(tmp_path / "lanes.json")
-        assert name == "Argoverse 2"
-        assert equal(found, scenario.map, TOLERANCE)
+        found = read_map_file(tmp_path / "lanes.json")
+        assert found.format == "Argoverse 2"
+        assert equal(found.lanes, scenario.map, TOLERANCE)
 
 
 def test_av2_reads_what_is_written(sample_scenarios: list[Scenario], tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_av2_reads_what_is_written(sample_scenarios: list[Scenario], tmp_path: P
 def test_scenarios_have_maps_that_can_be_saved(store_path: Path, tmp_path: Path) -> None:
     out = tmp_path / "lanes.json"
     assert run("info", "0a1e6f0a", "--store", store_path, "--save", out) == 0
-    assert len(LaneMap.load(out)) > 40
+    assert len(read_map(out)) > 40
     assert run("info", "argoverse-nano", "--save", out) == 2
     assert run("info", out, "--save", tmp_path / "lanes.txt") == 2
 
@@ -91,7 +91,7 @@ def test_maps_of_argoverse_1(tmp_path: Path) -> None:
     file = next((ROOT / "datasets" / "argoverse1" / "map_files").glob("*MIA*"))
     expected = read_city_map(file).lanes
     write_map(expected, tmp_path / "lanes.json")
-    assert_same_map(LaneMap.load(tmp_path / "lanes.json"), expected)
+    assert_same_map(read_map(tmp_path / "lanes.json"), expected)
 
 
 def test_duplicate_ids_are_refused(sample_scenarios: list[Scenario], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mcap.reader import make_reader
 from rosbags.rosbag2 import StoragePlugin, Writer
 
-from tests.sources.drives import TOPIC, identity, tracked, write_drive, write_messages
+from tests.integrations.drives import TOPIC, identity, tracked, write_drive, write_messages
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types

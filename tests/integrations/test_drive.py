@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from tests.conftest import run
-from tests.sources.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
+from tests.integrations.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
 from trajpred.data.lane_map import LaneMap
+from trajpred.integrations.maps import write_map
 from trajpred.integrations.mcap import OBJECTS, ROAD, SCENE
 from trajpred.integrations.recorded_drive import RecordedDrive
 from trajpred.integrations.replay import detections, drive_line
 from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
 from trajpred.sources.argoverse2 import read_scenario
-from trajpred.sources.maps import write_map
 
 STEPS = 15
 

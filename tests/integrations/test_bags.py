@@ -11,7 +11,7 @@ from mcap.reader import make_reader
 from mcap.writer import Writer as McapWriter
 from rosbags.rosbag2 import StoragePlugin, Writer
 
-from tests.sources.drives import TOPIC, write_drive
+from tests.integrations.drives import TOPIC, write_drive
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types

@@ -19,7 +19,7 @@ from tests.conftest import ROOT, run
 from tests.store.scenarios import flip
 from trajpred import doctor
 from trajpred.cli import doctor as machine
-from trajpred.doctor import Finding
+from trajpred.cli.doctor import Finding
 from trajpred.model import pretrained
 from trajpred.store.shards import sealed, unsealed
 

@@ -12,7 +12,7 @@ from mcap.writer import Writer
 from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 from rosbags.typesys.store import Typestore
 
-from tests.sources.drives import TOPIC, identity, write_drive
+from tests.integrations.drives import TOPIC, identity, write_drive
 from trajpred.data.scenario import Scenario
 from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
 from trajpred.integrations.replay import detections

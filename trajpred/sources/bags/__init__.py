@@ -1,1 +1,0 @@
-"""ROS 2 bags and MCAP files: topics, and messages as bytes."""
