@@ -105,8 +105,10 @@ def test_minimal_scenes(cars: int, lane_map: list[list[list[float]]] | None) -> 
     assert twice["lane"].num_nodes == 2 * lanes
 
 
+#: Rounding (m) of what is interpolated along another arc length in a batch.
+ROUNDED_M = {"points": 1e-6, "anchors": 1e-5}
 #: Limits that bind in the sample.
-TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0)
+TIGHT = FeatureConfig(max_agents=9, max_lanes=30, lane_radius_m=50.0, anchor_steps=20)
 
 
 @pytest.mark.parametrize("config", [FeatureConfig(), TIGHT], ids=["default", "tight"])
@@ -144,7 +146,7 @@ def check_parts(batch: Any, parts: list[Any], counts: dict[str, list[int]]) -> N
         expected = np.concatenate(values, axis=-1 if name == "topology" else 0)
         joined = getattr(batch, name)
         assert joined.dtype == expected.dtype
-        if name == "points":  # interpolated along another arc length
-            np.testing.assert_allclose(joined, expected, rtol=0, atol=1e-6)
+        if name in ROUNDED_M:
+            np.testing.assert_allclose(joined, expected, rtol=0, atol=ROUNDED_M[name])
         else:
             np.testing.assert_array_equal(joined, expected, err_msg=name)

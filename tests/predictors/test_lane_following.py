@@ -13,7 +13,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import Pose, norm, rotate, unit_vector
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
-from trajpred.features.lane_paths import Routes, lane_paths
+from trajpred.features.lane_paths import LanePaths, Routes, lane_paths
 from trajpred.predictors.baselines import constant_velocity, lane_following
 
 Floats = NDArray[np.float64]
@@ -122,10 +122,16 @@ def test_the_only_lane_is_followed_through_a_hairpin(speed: float, side: int) ->
     np.testing.assert_allclose(path, expected, atol=0.1)
 
 
+def paths_of_one(lanes: LaneMap, position: Floats, reach: float) -> LanePaths:
+    """Paths of an agent that heads along the x axis."""
+    routes = Routes.of(lanes, np.zeros(len(lanes), np.int64))
+    pose = Pose(position, np.zeros(1))
+    return lane_paths(routes, np.zeros(1, np.int64), pose, np.array([reach]), np.array([40.0]))
+
+
 def path_weights(lanes: LaneMap, position: tuple[float, float], reach: float) -> dict[str, Floats]:
     """Weights of the paths of an agent that heads along the x axis, by the side on which they end."""
-    pose = Pose(np.array([position]), np.zeros(1))
-    paths = lane_paths(Routes.of(lanes), pose, np.array([reach]), np.array([40.0]))
+    paths = paths_of_one(lanes, np.array([position]), reach)
     aside = paths.curve[:, -1, 1] - paths.curve[:, 0, 1]
     return {
         "ahead": paths.weight[np.abs(aside) < 1],
@@ -154,8 +160,7 @@ def test_turns_before_a_fork_do_not_decide_between_its_branches() -> None:
     circle = np.concatenate((circle, [[-20.0, -100.0]]))
     ahead = np.array([[0.0, 40.0], [-200.0, 40.0]])
     lanes = LaneMap.from_centerlines([hairpin, circle, ahead], successors=[[1, 2], [], []])
-    pose = Pose(np.zeros((1, 2)), np.zeros(1))
-    paths = lane_paths(Routes.of(lanes), pose, np.array([120.0]), np.array([40.0]))
+    paths = paths_of_one(lanes, np.zeros((1, 2)), 120.0)
     straight = paths.curve[:, -1, 1] > 39
     assert straight.tolist() == [False, True]
     ratio = paths.weight[~straight] / paths.weight[straight]

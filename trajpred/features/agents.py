@@ -95,28 +95,10 @@ def observed_poses(batch: ScenarioBatch, rows: NDArray[np.int64]) -> Pose[np.nda
     last = last_step(valid)
     final = heading[row, last]
     unknown = np.flatnonzero(~known[row, last])
-    final[unknown] = _lane_headings(batch, rows[unknown], position[unknown, last[unknown]])
+    lanes = Routes.of(batch.map, batch.lane_scene)
+    unknown_scene = batch.track_scene[rows[unknown]]
+    final[unknown] = nearest_heading(lanes, unknown_scene, position[unknown, last[unknown]])
     return Pose(position, np.where(known, heading, final[:, None]))
-
-
-def _lane_headings(
-    batch: ScenarioBatch, rows: NDArray[np.int64], position: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the direction ``[R]`` of the lane nearest to each of the tracks ``rows`` at ``position``."""
-    heading = np.zeros(len(rows))
-    track_scene = batch.track_scene[rows]
-    for scene in np.unique(track_scene):
-        here = np.flatnonzero(track_scene == scene)
-        heading[here] = nearest_heading(_routes(batch, scene), position[here])
-    return heading
-
-
-def _routes(batch: ScenarioBatch, scene: int) -> Routes:
-    """Return the lanes of a scene."""
-    lanes = Routes.of(batch.map)
-    if len(batch) == 1:
-        return lanes
-    return lanes.take(np.flatnonzero(batch.lane_scene == scene))
 
 
 def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
@@ -176,24 +158,18 @@ def _anchors(
     steps: int,
 ) -> NDArray[np.float32]:
     """Predict the tracks ``keep`` along the lanes from their poses at ``last``: ``[A, 6, steps, 2]``."""
-    anchors = np.zeros((len(keep), MODES, steps, 2), np.float32)
     if steps == 0:
-        return anchors
+        return np.zeros((len(keep), MODES, 0, 2), np.float32)
     tracks = batch.tracks
-    track_scene = batch.track_scene[keep]
+    scene = batch.track_scene[keep]
     gap = batch.num_observed - 1 - last
-    time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[track_scene, None]
-    for scene in np.unique(track_scene):
-        agents = np.flatnonzero(track_scene == scene)
-        rows = keep[agents]
-        pose = current[agents]
-        velocity = tracks.velocity[rows, last[agents]]
-        lanes = _routes(batch, scene)
-        path, _ = lane_futures(lanes, pose, velocity, tracks.object_type[rows], time[agents])
-        origin = pose.position[:, None, None]
-        heading = pose.heading[:, None, None]
-        anchors[agents] = to_local(path[:, :, 1:], origin, heading)
-    return anchors
+    time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[scene, None]
+    lanes = Routes.of(batch.map, batch.lane_scene)
+    velocity = tracks.velocity[keep, last]
+    path, _ = lane_futures(lanes, scene, current, velocity, tracks.object_type[keep], time)
+    origin = current.position[:, None, None]
+    heading = current.heading[:, None, None]
+    return to_local(path[:, :, 1:], origin, heading).astype(np.float32)
 
 
 def is_recent(

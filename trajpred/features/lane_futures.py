@@ -13,7 +13,6 @@ from trajpred.data.geometry import Pose, direction, norm, unit_vector
 from trajpred.data.motion import STANDING_SPEED, displacement_on_arc
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.features.lane_paths import POINTS, LanePaths, Routes, lane_paths
-from trajpred.features.ragged import rank_in_scene
 
 #: Futures of each agent.
 MODES = 6
@@ -44,6 +43,7 @@ WALKER_SHARE = 0.25
 
 def lane_futures(
     lanes: Routes,
+    scene: NDArray[np.int64],
     agents: Pose[np.ndarray],
     velocity: NDArray[np.float64],
     object_type: NDArray[np.int8],
@@ -57,6 +57,7 @@ def lane_futures(
     probability, and so on. Until ``time[:, 0]`` the speed is constant.
 
     Args:
+        scene: ``[A]``, ascending, as that of the lanes.
         agents: ``[A, 2]`` metres and ``[A]`` radians, last observed poses, in the frame of the map.
         velocity: ``[A, 2]`` m/s, frame of the map; object_type: ``[A]``.
         time: ``[A, T]`` seconds since those poses, ascending: of the last observed step and of T - 1 others.
@@ -70,16 +71,16 @@ def lane_futures(
     course = np.where(speed > STANDING_SPEED, direction(velocity), agents.heading)
     distance = _distances(speed, share[:, None] * ACCELERATIONS, time)
     reach = distance.max(axis=(1, 2))
-    curve, path_weight = _paths(lanes, Pose(agents.position, course), speed, drives, reach)
-    # All pairs of path and acceleration are N futures: their endpoints decide which ones are chosen.
-    combinations = np.indices((curve.shape[1], len(ACCELERATIONS)))
-    path = combinations[0].ravel()
-    change = combinations[1].ravel()
-    end = _positions(curve, path[None], distance[:, change, -1:], reach)[:, :, 0]
-    weight = path_weight[:, path] * ACCELERATION_WEIGHTS[change]
-    chosen, probability = _choose(end, weight, SAME_END_M * share)
-    travelled = distance[np.arange(len(speed))[:, None], change[chosen]]
-    return _positions(curve, path[chosen], travelled, reach), probability
+    paths = _paths(lanes, scene, Pose(agents.position, course), speed, drives, reach)
+    point = (POINTS - 1) * distance / reach[:, None, None]
+    # All pairs of path and acceleration are futures: their endpoints decide which ones are chosen.
+    path = np.arange(len(paths.agent))
+    end = _positions(paths.curve, path[:, None], point[paths.agent, :, -1:])
+    weight = paths.weight[:, None] * ACCELERATION_WEIGHTS
+    agent = np.repeat(paths.agent, len(ACCELERATIONS))
+    future, probability = _choose(agent, end.reshape(-1, 2), weight.ravel(), SAME_END_M * share)
+    path, change = np.divmod(future, len(ACCELERATIONS))
+    return _positions(paths.curve, path, point[paths.agent[path], change]), probability
 
 
 def _distances(
@@ -105,28 +106,22 @@ def _distances(
 
 def _paths(
     lanes: Routes,
+    scene: NDArray[np.int64],
     pose: Pose[np.ndarray],
     speed: NDArray[np.float64],
     drives: NDArray[np.bool_],
     reach: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return paths ``[A, C, P, 2]`` of ``reach`` ``[A]`` metres, and their weights ``[A, C]``.
-
-    C is the largest number of paths of an agent; other agents have further ones of weight 0.
-    """
+) -> LanePaths:
+    """Return all paths of ``reach`` ``[A]`` metres, at least three of each agent."""
     driver = np.flatnonzero(drives)
     fade = np.maximum(FADE_S * speed, MIN_FADE_M)
-    along = lane_paths(lanes, pose[driver], reach[driver], fade[driver])
+    along = lane_paths(lanes, scene[driver], pose[driver], reach[driver], fade[driver])
     steady = _steady_paths(pose, speed, reach)
     agent = np.concatenate((driver[along.agent], steady.agent))
+    curve = np.concatenate((along.curve, steady.curve))
+    weight = np.concatenate((along.weight, steady.weight))
     order = np.argsort(agent, kind="stable")
-    agent = agent[order]
-    slot = rank_in_scene(agent)
-    curve = np.zeros((len(speed), int(slot.max(initial=-1)) + 1, POINTS, 2))
-    weight = np.zeros(curve.shape[:2])
-    curve[agent, slot] = np.concatenate((along.curve, steady.curve))[order]
-    weight[agent, slot] = np.concatenate((along.weight, steady.weight))[order]
-    return curve, weight
+    return LanePaths(agent[order], curve[order], weight[order])
 
 
 def _steady_paths(
@@ -143,50 +138,50 @@ def _steady_paths(
 
 
 def _positions(
-    curve: NDArray[np.float64],
-    path: NDArray[np.int64],
-    distance: NDArray[np.float64],
-    reach: NDArray[np.float64],
+    curve: NDArray[np.float64], path: NDArray[np.int64], point: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return points ``[A, N, T, 2]`` at ``distance`` ``[A, N, T]`` along N of the paths ``[A, C, P, 2]``.
+    """Return positions ``[..., T, 2]`` on the paths ``[N, P, 2]`` with rows ``path`` ``[...]``.
 
-    ``path`` is ``[A, N]``, or ``[1, N]`` for all agents; the paths are ``reach`` ``[A]`` metres long.
+    ``point`` ``[..., T]`` counts the points of a path up to the position, with a fraction.
     """
-    at = (POINTS - 1) * distance / reach[:, None, None]
-    before = np.minimum(at.astype(np.int64), POINTS - 2)
-    share = at - before
-    # Rows of the points, as if all paths of all agents were one list.
-    agent = np.arange(len(curve))[:, None]
-    first_point = (agent * curve.shape[1] + path) * POINTS
-    row = first_point[..., None] + before
-    points = np.empty((*at.shape, 2))
+    before = np.minimum(point.astype(np.int64), POINTS - 2)
+    share = point - before
+    # Rows of the points, as if all paths were one list.
+    row = path[..., None] * POINTS + before
+    positions = np.empty((*point.shape, 2))
     for axis in (0, 1):
         values = curve[..., axis].ravel()
         start = values[row]
-        points[..., axis] = start + share * (values[row + 1] - start)
-    return points
+        positions[..., axis] = start + share * (values[row + 1] - start)
+    return positions
 
 
 def _choose(
-    end: NDArray[np.float64], weight: NDArray[np.float64], same_end: NDArray[np.float64]
+    agent: NDArray[np.int64],
+    end: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    same_end: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Choose the most probable of N futures that end apart: indices and probabilities, both ``[A, K]``.
+    """Choose the most probable futures that end apart: rows and probabilities, both ``[A, K]``.
 
-    If there are fewer than K such futures, the most probable others follow, with hardly any probability.
-    ``end`` is ``[A, N, 2]``, ``weight`` ``[A, N]``, positive for at least K, ``same_end`` ``[A]`` metres.
+    If an agent has fewer than K such futures, the most probable others follow, with hardly any probability.
+    All N futures, at least K of each ``agent`` ``[N]``, ascending, have an ``end`` ``[N, 2]`` and a positive
+    ``weight`` ``[N]``; ``same_end`` is ``[A]`` metres.
     """
-    row = np.arange(len(end))
+    A = len(same_end)
+    first = np.searchsorted(agent, np.arange(A))
     left = weight.copy()
-    chosen = np.zeros((len(end), MODES), np.int64)
-    covered = np.zeros((len(end), MODES))
+    chosen = np.zeros((A, MODES), np.int64)
+    covered = np.zeros((A, MODES))
     for k in range(MODES):
         # Branches that part farther away weigh the same here: the first counts, not the one rounded up.
-        least = (1 - SAME_WEIGHT) * left.max(axis=1, keepdims=True)
-        best = (left >= least).argmax(axis=1)
-        same = norm(end - end[row, best, None]) < same_end[:, None]
+        least = (1 - SAME_WEIGHT) * np.maximum.reduceat(left, first)
+        most_probable = np.flatnonzero(left >= least[agent])
+        best = most_probable[np.searchsorted(agent[most_probable], np.arange(A))]
+        same = norm(end - end[best[agent]]) < same_end[agent]
         chosen[:, k] = best
-        covered[:, k] = (left * same).sum(axis=1)
+        covered[:, k] = np.add.reduceat(left * same, first)
         left = np.where(same, 1e-6 * left, left)
-        left[row, best] = 0.0
+        left[best] = 0.0
     # Ordered by these probabilities, futures would change places when one more future ends nearby.
     return chosen, covered / covered.sum(axis=1, keepdims=True)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.data.checks import row_of
 from trajpred.data.geometry import Pose, direction, norm, rotate, wrap_angle
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import UNKNOWN_HEADING
 from trajpred.data.ragged import Ragged
-from trajpred.features.ragged import interpolate, smallest_in_scene
+from trajpred.features.ragged import (
+    find_in_scenes,
+    interpolate,
+    pairs_in_scenes,
+    rank_in_scene,
+    rows_around,
+    smallest_in_scene,
+)
 
 #: A lane matches if its centreline is this near (m): adjacent lanes, 3 to 4 m aside, match too, as lane
 #: changes.
@@ -31,19 +35,25 @@ MAX_LANES = 4
 
 
 class Routes(NamedTuple):
-    """Where lanes lead: the fields of a :class:`~trajpred.data.lane_map.LaneMap` that paths follow."""
+    """Where lanes lead: the fields of a :class:`~trajpred.data.lane_map.LaneMap` that paths follow.
 
+    ``scene`` ``[L]`` is ascending; lane ids are unique within a scene only.
+    """
+
+    scene: NDArray[np.int64]
     lane_id: NDArray[np.int64]
     centerline: Ragged
     successors: Ragged
 
     @classmethod
-    def of(cls, lanes: LaneMap) -> Routes:
-        return cls(lanes.lane_id, lanes.centerline, lanes.successors)
+    def of(cls, lanes: LaneMap, scene: NDArray[np.int64]) -> Routes:
+        return cls(scene, lanes.lane_id, lanes.centerline, lanes.successors)
 
     def take(self, rows: NDArray[np.int64]) -> Routes:
         """Select lanes by their rows."""
-        return Routes(self.lane_id[rows], self.centerline.take(rows), self.successors.take(rows))
+        return Routes(
+            self.scene[rows], self.lane_id[rows], self.centerline.take(rows), self.successors.take(rows)
+        )
 
 
 class Nearby(NamedTuple):
@@ -74,29 +84,39 @@ class Nearby(NamedTuple):
         )
 
 
-def within_reach(
-    lanes: Routes, position: NDArray[np.float64], reach: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    """Return the rows of the lanes that paths can touch, since the map may be a whole city's."""
-    if not len(lanes.lane_id) or not len(position):
-        return np.zeros(0, np.int64)
+def lanes_beside(
+    lanes: Routes,
+    scene: NDArray[np.int64],
+    position: NDArray[np.float64],
+    margin: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Pair each agent with the lanes of its scene whose bounding boxes are within its ``margin`` ``[A]``.
+
+    Returns ``[N]`` agents, ascending, lanes, and the metres between agent and box.
+    """
+    if not len(lanes.scene) or not len(scene):
+        none = np.zeros(0, np.int64)
+        return none, none, np.zeros(0)
     xy = lanes.centerline.values[:, :2]
     first = lanes.centerline.offsets[:-1]
     low = np.minimum.reduceat(xy, first)
     high = np.maximum.reduceat(xy, first)
-    margin = reach[:, None] + MATCH_RADIUS_M
-    # One box around all agents first: of a whole city it leaves few lanes to be compared with each agent.
-    is_around = (high >= (position - margin).min(axis=0)) & (low <= (position + margin).max(axis=0))
-    row = np.flatnonzero(is_around.all(axis=1))
-    gap = np.maximum(low[row] - position[:, None], position[:, None] - high[row]).clip(0)
-    return row[(norm(gap) <= margin).any(axis=0)]
+    around = rows_around(lanes.scene, low, high, scene, position, margin[:, None])
+    agent, row, _ = pairs_in_scenes(scene, lanes.scene[around])
+    lane = around[row]
+    gap = norm(np.maximum(low[lane] - position[agent], position[agent] - high[lane]).clip(0))
+    near = gap <= margin[agent]
+    return agent[near], lane[near], gap[near]
 
 
 def match_lanes(
-    lanes: Routes, pose: Pose[np.ndarray]
+    lanes: Routes, pose: Pose[np.ndarray], agent: NDArray[np.int64], lane: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Match each agent with the best lanes: ``[N]`` agents, lanes, metres along the lane, and weights."""
-    near = _nearby(lanes, pose.position)
+    """Match each agent with the best of the lanes that it is paired with, see :func:`lanes_beside`.
+
+    Returns ``[N]`` agents, lanes, metres along the lane, and weights.
+    """
+    near = _nearby(lanes, pose.position, agent, lane)
     angle = wrap_angle(pose.heading[near.agent] - near.heading)
     aligned = np.abs(angle) <= MATCH_ANGLE
     near = near.take(aligned)
@@ -108,51 +128,51 @@ def match_lanes(
     return chosen.agent, chosen.lane, chosen.along, np.exp(-0.5 * cost[best])
 
 
-def nearest_heading(lanes: Routes, position: NDArray[np.float64]) -> NDArray[np.float64]:
+def nearest_heading(
+    lanes: Routes, scene: NDArray[np.int64], position: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the direction ``[A]`` (radians) of the centreline nearest to each position ``[A, 2]``.
 
     :data:`~trajpred.data.motion.UNKNOWN_HEADING` where none is within :data:`MATCH_RADIUS_M`.
     """
     heading = np.full(len(position), UNKNOWN_HEADING)
-    reachable = within_reach(lanes, position, np.zeros(len(position)))
-    near = _nearby(lanes.take(reachable), position)
+    agent, lane, _ = lanes_beside(lanes, scene, position, np.full(len(position), MATCH_RADIUS_M))
+    near = _nearby(lanes, position, agent, lane)
     nearest = near.take(smallest_in_scene(near.agent, 1, near.gap))
     heading[nearest.agent] = nearest.heading
     return heading
 
 
-def _nearby(lanes: Routes, position: NDArray[np.float64]) -> Nearby:
-    """Find the segments near positions ``[A, 2]``."""
-    xy = lanes.centerline.values[:, :2]
-    lane = np.repeat(np.arange(len(lanes.lane_id)), lanes.centerline.lengths)
+def _nearby(
+    lanes: Routes, position: NDArray[np.float64], agent: NDArray[np.int64], lane: NDArray[np.int64]
+) -> Nearby:
+    """Find the segments near positions ``[A, 2]`` in pairs of an ``agent`` and a ``lane`` ``[N]``."""
+    lines = lanes.centerline.take(lane)
+    xy = lines.values[:, :2]
+    pair = np.repeat(np.arange(len(lane)), lines.lengths)
     step = np.diff(xy, axis=0)
     # Steps from one lane to the next are no segments; steps without a length have no direction.
-    real = np.flatnonzero((lane[1:] == lane[:-1]) & (norm(step) > 1e-6))
-    start = xy[real]
+    real = np.flatnonzero((pair[1:] == pair[:-1]) & (norm(step) > 1e-6))
+    pair = pair[real]
     step = step[real]
     size = norm(step)
-    # A square around each start leaves few pairs of agent and segment.
-    within = MATCH_RADIUS_M + size
-    beside = np.abs(position[:, None] - start) <= within[:, None]
-    agent, segment = np.nonzero(beside.all(axis=-1))
-    to_agent = position[agent] - start[segment]
-    ahead = step[segment]
-    share = np.clip((to_agent * ahead).sum(-1) / size[segment] ** 2, 0, 1)
-    pairs = Nearby(
-        agent=agent,
-        lane=lane[real][segment],
-        heading=direction(ahead),
-        along=arc_of(lanes)[real[segment]] + share * size[segment],
-        gap=norm(to_agent - share[:, None] * ahead),
+    to_agent = position[agent[pair]] - xy[real]
+    share = np.clip((to_agent * step).sum(-1) / size**2, 0, 1)
+    segments = Nearby(
+        agent=agent[pair],
+        lane=lane[pair],
+        heading=direction(step),
+        along=arc_of(lines)[real] + share * size,
+        gap=norm(to_agent - share[:, None] * step),
     )
-    return pairs.take(pairs.gap <= MATCH_RADIUS_M)
+    return segments.take(segments.gap <= MATCH_RADIUS_M)
 
 
-def arc_of(lanes: Routes) -> NDArray[np.float64]:
-    """Return the metres ``[N]`` from the start of its lane to each point."""
-    gap = np.concatenate((np.zeros(1), norm(np.diff(lanes.centerline.values[:, :2], axis=0))))
-    arc = np.cumsum(gap[: len(lanes.centerline.values)])
-    return arc - np.repeat(arc[lanes.centerline.offsets[:-1]], lanes.centerline.lengths)
+def arc_of(lines: Ragged) -> NDArray[np.float64]:
+    """Return the metres ``[N]`` from the start of its line to each point."""
+    gap = np.concatenate((np.zeros(1), norm(np.diff(lines.values[:, :2], axis=0))))
+    arc = np.cumsum(gap[: len(lines.values)])
+    return arc - np.repeat(arc[lines.offsets[:-1]], lines.lengths)
 
 
 #: Points of a path.
@@ -180,6 +200,7 @@ class LanePaths:
 
 def lane_paths(
     lanes: Routes,
+    scene: NDArray[np.int64],
     pose: Pose[np.ndarray],
     reach: NDArray[np.float64],
     fade: NDArray[np.float64],
@@ -189,28 +210,24 @@ def lane_paths(
     Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
     first and fades out smoothly over ``fade`` ``[A]`` metres. Paths are ``reach`` ``[A]`` metres long.
     Branches of a fork are weighed against each other by their turns; the only path along a road keeps its
-    weight, however much the road turns.
+    weight, however much the road turns. ``scene`` ``[A]`` is ascending, as that of the lanes.
     """
-    forks = _forks(lanes)
-    near = within_reach(lanes, pose.position, reach)
+    agents, rows, gap = lanes_beside(lanes, scene, pose.position, reach + MATCH_RADIUS_M)
+    # Lanes that no path can touch are left out: the map may be a whole city's.
+    near = np.unique(rows)
+    forks = _forks(lanes, near)
     lanes = lanes.take(near)
-    agents, starts, alongs, weights = match_lanes(lanes, pose)
-    group = _alternatives(agents, starts, forks[near])
-    alone = np.bincount(group)[group] == 1
-    lengths = arc_of(lanes)[lanes.centerline.offsets[1:] - 1].tolist()
-    following = _following(lanes)
-    chains: list[list[int]] = []
-    match: list[int] = []
-    fork_after = np.zeros(len(agents))
-    for i, (agent, lane) in enumerate(zip(agents.tolist(), starts.tolist(), strict=True)):
-        metres = alongs[i] + reach[agent]
-        branches = list(islice(_walk(lane, metres, lengths, following), MAX_PATHS))
-        chains += branches
-        match += [i] * len(branches)
-        if alone[i]:
-            fork_after[i] = _common_length(branches, lengths) - alongs[i]
-    if not chains:
+    beside = gap <= MATCH_RADIUS_M
+    agents, starts, alongs, weights = match_lanes(
+        lanes, pose, agents[beside], np.searchsorted(near, rows[beside])
+    )
+    if not len(agents):
         return LanePaths(agents, np.zeros((0, POINTS, 2)), weights)
+    group = _alternatives(agents, starts, forks)
+    alone = np.bincount(group)[group] == 1
+    lengths = np.append(arc_of(lanes.centerline)[lanes.centerline.offsets[1:] - 1], np.inf)
+    match, chains = _walk(starts, alongs + reach[agents], lengths, _following(lanes))
+    fork_after = np.where(alone, _common_length(match, chains, lengths) - alongs, 0.0)
     agents = agents[match]
     alongs = alongs[match]
     distance = reach[agents, None] * np.linspace(0, 1, POINTS)
@@ -228,30 +245,24 @@ def lane_paths(
     return LanePaths(agents, curve, weights[match] * likelihood)
 
 
-def _following(lanes: Routes) -> list[list[int]]:
-    """List the rows of the successors of each lane, without those outside ``lanes``."""
-    row = row_of(lanes.lane_id.tolist())
-    ids = lanes.successors.values.tolist()
-    following: list[list[int]] = []
-    for start, end in pairwise(lanes.successors.offsets.tolist()):
-        unique = dict.fromkeys(ids[start:end])
-        following.append([row[lane_id] for lane_id in unique if lane_id in row])
-    return following
+def _following(lanes: Routes) -> Ragged:
+    """List the rows of the successors of each lane once, without those outside ``lanes``."""
+    row = np.repeat(np.arange(len(lanes.scene)), lanes.successors.lengths)
+    successor = find_in_scenes(lanes.scene, lanes.lane_id, lanes.scene[row], lanes.successors.values)
+    _, first = np.unique(row * len(lanes.scene) + successor, return_index=True)
+    kept = np.sort(first[successor[first] >= 0])
+    return Ragged.from_lengths(successor[kept], np.bincount(row[kept], minlength=len(lanes.scene)))
 
 
-def _forks(lanes: Routes) -> NDArray[np.int64]:
-    """Return ``[L]`` the row of a lane that forks into each lane and others, -1 where there is none."""
-    fork = np.full(len(lanes.lane_id), -1)
-    size = lanes.successors.lengths
-    row = np.repeat(np.arange(len(size)), size)
-    forks = size[row] > 1
-    row = row[forks]
-    successor = lanes.successors.values[forks]
-    order = np.argsort(lanes.lane_id)
-    ascending = lanes.lane_id[order]
-    inside = np.isin(successor, ascending)
-    place = np.searchsorted(ascending, successor[inside])
-    fork[order[place]] = row[inside]
+def _forks(lanes: Routes, near: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row of a lane that forks into each lane of ``near`` ``[N]`` and others; -1 without one."""
+    forking = np.flatnonzero(lanes.successors.lengths > 1)
+    branches = lanes.successors.take(forking)
+    lane = np.repeat(forking, branches.lengths)
+    branch = find_in_scenes(lanes.scene[near], lanes.lane_id[near], lanes.scene[lane], branches.values)
+    inside = branch >= 0
+    fork = np.full(len(near), -1)
+    fork[branch[inside]] = lane[inside]
     return fork
 
 
@@ -265,14 +276,45 @@ def _alternatives(
     return np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
 
 
-def _common_length(chains: list[list[int]], length: list[float]) -> float:
-    """Return the metres from the start of the chains to where the first one leaves the others."""
-    common = 0.0
-    for lanes in zip(*chains, strict=False):
-        if len(set(lanes)) > 1:
-            break
-        common += length[lanes[0]]
-    return common
+def _walk(
+    start: NDArray[np.int64], metres: NDArray[np.float64], length: NDArray[np.float64], following: Ragged
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Follow every lane ``start`` for ``metres`` ``[M]`` without loops, all of them lane by lane.
+
+    Returns the rows ``[N]`` of ``start``, ascending, and chains of lanes ``[N, D]``, -1 after their ends: of
+    each the first :data:`MAX_PATHS` in the order of successors. ``length`` ``[L + 1]`` ends with that of -1.
+    """
+    match = np.arange(len(start))
+    chains = start[:, None]
+    left = metres - length[start]
+    while True:
+        unfinished = np.flatnonzero(left > 0)
+        onward = following.take(chains[unfinished, -1])
+        chain = np.repeat(unfinished, onward.lengths)
+        is_new = (chains[chain] != onward.values[:, None]).all(axis=1)
+        branches = np.bincount(chain[is_new], minlength=len(chains))
+        if not branches.any():
+            return match, chains
+        parent = np.repeat(np.arange(len(chains)), np.maximum(branches, 1))
+        successor = np.full(len(parent), -1)
+        successor[branches[parent] > 0] = onward.values[is_new]
+        # Each chain has an end: later ones than the first few will be too many there, too.
+        first = rank_in_scene(match[parent]) < MAX_PATHS
+        parent = parent[first]
+        successor = successor[first]
+        match = match[parent]
+        left = left[parent] - length[successor]
+        chains = np.concatenate((chains[parent], successor[:, None]), axis=1)
+
+
+def _common_length(
+    match: NDArray[np.int64], chains: NDArray[np.int64], length: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the metres ``[M]`` from the start of each match's chains to where the first one leaves them."""
+    first = np.searchsorted(match, np.arange(match[-1] + 1))
+    is_same = (chains == chains[first[match]]) & (chains >= 0)
+    common = np.logical_and.accumulate(np.logical_and.reduceat(is_same, first), axis=1)
+    return np.where(common, length[chains[first]], 0.0).sum(axis=1)
 
 
 def _turn_likelihood(
@@ -291,27 +333,13 @@ def _turn_likelihood(
     return np.exp(straightest[group] - exponent)
 
 
-def _walk(lane: int, reach: float, length: list[float], following: list[list[int]]) -> Iterator[list[int]]:
-    """Yield every chain of lanes of ``reach`` metres from ``lane``, depth first and without loops."""
-    stack = [([lane], reach - length[lane])]
-    while stack:
-        chain, left = stack.pop()
-        onward: list[int] = []
-        if left > 0:
-            onward = [successor for successor in following[chain[-1]] if successor not in chain]
-        if not onward:
-            yield chain
-        stack += [([*chain, successor], left - length[successor]) for successor in reversed(onward)]
-
-
 def _join(
-    lanes: Routes, chains: list[list[int]]
+    lanes: Routes, chains: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Join the centrelines of N chains to one array ``[Q, 2]``, with the first and last row ``[N]``."""
-    lane = np.concatenate([np.array(chain, np.int64) for chain in chains])
-    chain_size = [len(chain) for chain in chains]
-    joined = lanes.centerline.take(lane)
-    end = joined.offsets[np.cumsum(chain_size)]
+    inside = chains >= 0
+    joined = lanes.centerline.take(chains[inside])
+    end = joined.offsets[np.cumsum(inside.sum(axis=1))]
     first = np.concatenate((np.zeros(1, np.int64), end[:-1]))
     return joined.values[:, :2], first, end - 1
 

@@ -16,7 +16,14 @@ from trajpred.data.geometry import Pose, direction, norm, rotate, to_local
 from trajpred.data.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import LENGTH_SCALE, TOPOLOGY, FeatureConfig
-from trajpred.features.ragged import pairs_in_scenes, rank_in_scene, resample, smallest_in_scene
+from trajpred.features.ragged import (
+    find_in_scenes,
+    pairs_in_scenes,
+    rank_in_scene,
+    resample,
+    rows_around,
+    smallest_in_scene,
+)
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,9 @@ def lanes_near(
     """Select the ``max_lanes`` lanes of each scene that are nearest to an agent, within the radius."""
     if not len(scene) or not len(agents.scene):
         return np.zeros(0, np.int64)
-    scenes = int(max(scene[-1], agents.scene[-1])) + 1
-    candidate = _around_agents(midpoint, scene, agents, scenes, config.lane_radius_m)
-    lane, agent, begin = pairs_in_scenes(scene[candidate], agents.scene, scenes)
+    reach = np.full((len(agents.scene), 1), config.lane_radius_m + 1.0)  # rounding must not exclude a lane
+    candidate = rows_around(scene, midpoint, midpoint, agents.scene, agents.position, reach)
+    lane, agent, begin = pairs_in_scenes(scene[candidate], agents.scene)
     if not len(lane):
         return candidate
     apart = norm(midpoint[candidate[lane]] - agents.position[agent])
@@ -174,26 +181,6 @@ def lanes_near(
     near = distance <= config.lane_radius_m
     keep = candidate[near]
     return keep[smallest_in_scene(scene[keep], config.max_lanes, distance[near])]
-
-
-def _around_agents(
-    midpoint: NDArray[np.float64],
-    scene: NDArray[np.int64],
-    agents: AgentFeatures,
-    scenes: int,
-    radius_m: float,
-) -> NDArray[np.int64]:
-    """Return the lanes within the box around all agents of their scene, widened by ``radius_m``.
-
-    Only these need their distances: a map may be that of a city. A scene without agents has no lanes.
-    """
-    low = np.full((scenes, 2), np.inf)
-    high = np.full((scenes, 2), -np.inf)
-    np.minimum.at(low, agents.scene, agents.position)
-    np.maximum.at(high, agents.scene, agents.position)
-    reach = radius_m + 1.0  # rounding must not exclude a lane at the radius
-    inside = (midpoint >= low[scene] - reach) & (midpoint <= high[scene] + reach)
-    return np.flatnonzero(inside.all(axis=1))
 
 
 def lane_topology(
@@ -219,7 +206,8 @@ def lane_topology(
     )
     receiver = np.concatenate(receivers)
     kind = np.repeat(np.arange(len(TOPOLOGY)), [len(ids) for ids in related_ids])
-    sender = _lane_rows(lane_map, lane_scene, lane_scene[receiver], np.concatenate(related_ids))
+    related = np.concatenate(related_ids)
+    sender = find_in_scenes(lane_scene, lane_map.lane_id, lane_scene[receiver], related)
     edge = np.flatnonzero((sender >= 0) & (sender != receiver))
     pair = sender[edge] * len(row) + receiver[edge]
     _, first = np.unique(pair, return_index=True)
@@ -236,21 +224,3 @@ def topology_among(
     within = node[index]
     inside = (within >= 0).all(axis=0)
     return within[:, inside], kind[inside]
-
-
-def _lane_rows(
-    lane_map: LaneMap, lane_scene: NDArray[np.int64], scene: NDArray[np.int64], lane_id: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Look up lanes by scene and id; -1 where there is none."""
-    ids, code = np.unique(lane_map.lane_id, return_inverse=True)
-    if not len(ids):
-        return np.full(len(lane_id), -1)
-    # Scene and rank of the id make one integer key, however large the ids are.
-    key = lane_scene * len(ids) + code
-    order = np.argsort(key)
-    ascending = key[order]
-    rank = np.minimum(np.searchsorted(ids, lane_id), len(ids) - 1)
-    wanted = scene * len(ids) + rank
-    place = np.minimum(np.searchsorted(ascending, wanted), len(key) - 1)
-    exists = (ids[rank] == lane_id) & (ascending[place] == wanted)
-    return np.where(exists, order[place], -1)

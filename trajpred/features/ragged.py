@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,18 +30,60 @@ def smallest_in_scene(
 
 
 def pairs_in_scenes(
-    scene: NDArray[np.int64], other: NDArray[np.int64], scenes: int
+    scene: NDArray[np.int64], other: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Pair every row of ``scene`` with every row of ``other`` of the same scene; both ascending.
 
     Returns the rows of both ``[pairs]``, the first ascending, and ``[N]`` the first pair of each row.
     """
-    start = starts(other, scenes)
-    count = np.diff(start)[scene]
+    start = np.searchsorted(other, scene)
+    count = np.searchsorted(other, scene, side="right") - start
     begin = np.cumsum(count) - count
     row = np.repeat(np.arange(len(scene)), count)
-    shift = begin - start[scene]
-    return row, np.arange(len(row)) - shift[row], begin
+    return row, np.arange(len(row)) + (start - begin)[row], begin
+
+
+def rows_around(
+    scene: NDArray[np.int64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    other: NDArray[np.int64],
+    position: NDArray[np.floating[Any]],
+    margin: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """Return the rows ``[N]`` whose boxes touch the box around all others ``[M]`` of their scene.
+
+    Only these need a comparison with each of the others: a map may be that of a city. A box reaches from
+    ``low`` to ``high`` ``[N, 2]``, that around the others a ``margin`` ``[M, 1]`` beyond each ``position``.
+    """
+    scenes = 1 + int(max(scene.max(initial=-1), other.max(initial=-1)))
+    others_low = np.full((scenes, 2), np.inf)
+    others_high = np.full((scenes, 2), -np.inf)
+    np.minimum.at(others_low, other, position - margin)
+    np.maximum.at(others_high, other, position + margin)
+    touching = (high >= others_low[scene]) & (low <= others_high[scene])
+    return np.flatnonzero(touching.all(axis=1))
+
+
+def find_in_scenes(
+    scene: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    wanted_scene: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the rows of the ``wanted`` ids, which are unique within a scene only; -1 where there is none."""
+    unique, code = np.unique(ids, return_inverse=True)
+    if not len(unique):
+        return np.full(len(wanted), -1)
+    # Scene and rank of the id make one integer key, however large the ids are.
+    key = scene * len(unique) + code
+    order = np.argsort(key)
+    ascending = key[order]
+    rank = np.minimum(np.searchsorted(unique, wanted), len(unique) - 1)
+    wanted_key = wanted_scene * len(unique) + rank
+    place = np.minimum(np.searchsorted(ascending, wanted_key), len(key) - 1)
+    exists = (unique[rank] == wanted) & (ascending[place] == wanted_key)
+    return np.where(exists, order[place], -1)
 
 
 def resample(lines: Ragged, points: int) -> NDArray[np.float64]:

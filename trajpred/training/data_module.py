@@ -85,7 +85,7 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
 
     Index it with rows, or with a :class:`~trajpred.training.batch_sampler.BatchKey` for a random variation.
     The variation of a scene is a function of ``seed``, epoch and row alone, whichever worker computes it and
-    (to within rounding, since lanes are resampled along the whole batch) whichever batch it is in.
+    (to within rounding, since lines are resampled along the whole batch) whichever batch it is in.
 
     Example:
         >>> data = SceneDataset(ScenarioStore("/data/av2-store", "val"), SceneConfig())
