@@ -34,7 +34,9 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario.from_arrays(**({"position": paths(), "num_observed": OBSERVED, "map": lines} | changes))
 
 
-@pytest.mark.parametrize("module", ["errors", "data.geometry", "data.lane_map", "data.ragged", "data.scenario", "data.forecast"])
+@pytest.mark.parametrize(
+    "module", ["errors", "data.geometry", "data.lane_map", "data.ragged", "data.scenario", "data.forecast"]
+)
 def test_examples_in_docstrings_run(module: str) -> None:
     loaded = importlib.import_module(f"trajpred.{module}")
     result = doctest.testmod(loaded, extraglobs={"np": np})
