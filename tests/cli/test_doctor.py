@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from tests.conftest import ROOT, run
 from tests.store.scenarios import flip
-from trajpred import doctor
+from trajpred.cli import doctor
 from trajpred.cli import doctor as machine
 from trajpred.cli.doctor import Finding
 from trajpred.model import pretrained
@@ -34,7 +34,7 @@ def environment(folder: Path) -> Path:
     (site / "trajpred.pth").write_text(str(ROOT), encoding="utf-8")
     info = site / "trajpred-0.1.0.dist-info"
     info.mkdir()
-    described = metadata.distribution("trajpred").metadata.as_string()
+    described = metadata.distribution("trajpred").read_text("METADATA") or ""
     (info / "METADATA").write_text(described, encoding="utf-8")
     return folder / "bin" / "python"
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from tests.conftest import ROOT
 from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, parquet_of, text_of, zip_of
-from tests.sources import map_files
+from tests.integrations import map_files
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from tools.synthesize import make_scenario, write_scenario
 from trajpred import read_map

@@ -1,4 +1,4 @@
-"""What tests of maps share."""
+"""What tests of maps share, and the fixtures of the onboard tests, for replays."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.onboard.conftest import *  # noqa: F403
 from trajpred import LaneMap, read_map
 
 

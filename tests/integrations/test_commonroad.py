@@ -16,7 +16,7 @@ from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
 from trajpred.integrations import commonroad
 from trajpred.integrations.commonroad import discover
-from trajpred.sources import SOURCES
+from trajpred.sources import find_source
 
 Read = Callable[[bytes], list[Scenario]]
 
@@ -68,7 +68,7 @@ def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> Non
 def test_windows_are_cut_as_often_as_asked(tmp_path: Path) -> None:
     (tmp_path / "ZAM.xml").write_bytes(content(145))
     for every_s, starts in ((0.5, range(0, 36, 5)), (2.0, [0, 20]), (0.01, range(36))):
-        windows = SOURCES["commonroad"].scenarios(tmp_path, every_s)["val"]
+        windows = find_source("commonroad").scenarios(tmp_path, every_s)["val"]
         assert [window.part for window in windows] == [*starts]
         assert commonroad.read(windows[-1]).scenario_id == windows[-1].name
         moved = commonroad.read(windows[1]).tracks.position[1, 0]

@@ -93,7 +93,7 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
     assert isinstance(find_source("mine"), Source)
     assert find_source("good_one:EMPTY") == find_source("mine")
     assert find_source("argoverse2") is SOURCES["argoverse2"]
-    assert list(SOURCES) == ["argoverse1", "argoverse2", "argoverse2-sensor", "commonroad"]
+    assert list(SOURCES) == ["argoverse1", "argoverse2", "argoverse2-sensor"]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
     [
         (
             "other",
-            "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, commonroad, "
-            "absent, broken, gone, mine",
+            "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, absent, broken, "
+            "commonroad, gone, mine",
         ),
         (
             "gone",

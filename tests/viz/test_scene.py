@@ -228,9 +228,10 @@ def test_plot_scenario_draws_on_pyplots_figure(scene: Scenario, forecast: Foreca
 def test_a_picture_needs_neither_torch_nor_pyplot_and_data_need_no_matplotlib() -> None:
     code = """
 import sys, numpy as np
-from trajpred import Scenario, draw_scene
+from trajpred import Scenario
 scene = Scenario.from_arrays(np.zeros((1, 5, 2)), num_observed=5)
 assert repr(scene) and not {'torch', 'matplotlib'} & set(sys.modules)
+from trajpred import draw_scene
 draw_scene(scene).savefig(sys.stdout.buffer)
 assert not {'torch', 'matplotlib.pyplot'} & set(sys.modules)
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trajpred.cli import Positive
+from trajpred.cli.scenarios import Positive
 
 
 def model(

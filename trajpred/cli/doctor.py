@@ -1,4 +1,4 @@
-"""Findings about the machine: processor, memory, GPU and free space."""
+"""The doctor command: check the installation, the machine and a store, and name what repairs them."""
 
 from __future__ import annotations
 

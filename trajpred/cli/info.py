@@ -1,4 +1,4 @@
-"""Map files on the command line: read with warnings, recognised, and written for C++."""
+"""The command that describes a file: store, checkpoint, bundle, map, predictions, scenario."""
 
 from __future__ import annotations
 

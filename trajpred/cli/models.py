@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from trajpred.cli import Positive
-from trajpred.cli.scenarios import open_split, silence_libraries
+from trajpred.cli.scenarios import Positive, open_split, silence_libraries
 from trajpred.data.environment import install_command
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Group, Half

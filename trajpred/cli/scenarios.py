@@ -1,4 +1,4 @@
-"""What commands change in their process, so that users read only what they can act on."""
+"""What commands share: options, scenarios of stores and raw data, quiet libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, validators
 
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from trajpred.sources.reading import RawScenario
     from trajpred.store import ScenarioStore
 
+#: A number of an option that must be 1 or more.
+Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+#: A number of an option that must be 0 or more.
+Count = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 #: Warnings of libraries that a user of ``trajpred train`` cannot act on.
 WARNINGS = (
     "LightningCLI's args",

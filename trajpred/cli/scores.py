@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from trajpred.cli import Count, Positive
-from trajpred.cli.scenarios import EVERY_S, UPDATES, open_split, require_streaming
+from trajpred.cli.scenarios import EVERY_S, UPDATES, Count, Positive, open_split, require_streaming
 from trajpred.data.environment import processes
 from trajpred.data.files import require_writable
 from trajpred.data.splits import PAIRED_GROUPS, Group, Half

@@ -1,4 +1,4 @@
-"""Pictures, films, pages and recordings of the scenarios that the visualize command chose."""
+"""The command that draws scenarios: pictures, films, web pages, recordings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trajpred.cli import Positive
 from trajpred.cli.info import load_map
-from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, choose, require_streaming
+from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, Positive, choose, require_streaming
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require

@@ -1,4 +1,4 @@
-"""Conversion of arrays and numbers of any package, with a :class:`DataError` for what is none."""
+"""Convert array-likes and names from any library; anything else raises DataError."""
 
 from __future__ import annotations
 

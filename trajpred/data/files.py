@@ -1,4 +1,4 @@
-"""Atomic writing of files."""
+"""Write files atomically, follow long work with a progress bar."""
 
 from __future__ import annotations
 

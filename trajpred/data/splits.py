@@ -1,14 +1,12 @@
-"""The splits of a data set, their parts, and the groups of agents that metrics are averaged over.
+"""The splits of a data set, their parts, and the names of the groups of agents for means.
 
 It imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from zlib import crc32
-
-from trajpred.data.tracks import TrackCategory
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -51,25 +49,3 @@ def half_of(scenario_id: str) -> str:
         'deciding'
     """
     return HALVES[int(draw(scenario_id, HALF) * len(HALVES))]
-
-
-#: Moving agents end at least this far (metres) from their last observed position.
-MOVING_M = 3.0
-
-
-def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[str, Any]:
-    """Return the members ``[A]`` of each of :data:`~trajpred.data.splits.GROUPS`.
-
-    Args:
-        category: :class:`~trajpred.data.tracks.TrackCategory` of each agent: a NumPy array or a tensor
-            ``[A]``, as are the other arguments.
-        known: observed at the last observed step, with a true future position.
-        whole: every step of the future is known.
-        distance: metres between the last observed and the last future position.
-    """
-    return {
-        "focal": known & (category == TrackCategory.FOCAL),
-        "scored": known & (category >= TrackCategory.SCORED),
-        "moving": known & whole & (distance >= MOVING_M),
-        "all": known,
-    }

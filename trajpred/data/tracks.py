@@ -149,3 +149,25 @@ class Tracks:
         repeated = ", ".join(names[count > 1][:3].tolist())
         require(repeated == "", "track_id", f"contains a duplicate: {repeated}")
         require_rows(self.valid.any(axis=1), "valid", "contains a track without a valid step; leave it out")
+
+
+#: Moving agents end at least this far (metres) from their last observed position.
+MOVING_M = 3.0
+
+
+def agent_groups(category: Any, known: Any, whole: Any, distance: Any) -> dict[str, Any]:
+    """Return the members ``[A]`` of each of :data:`~trajpred.data.splits.GROUPS`.
+
+    Args:
+        category: :class:`~trajpred.data.tracks.TrackCategory` of each agent: a NumPy array or a tensor
+            ``[A]``, as are the other arguments.
+        known: observed at the last observed step, with a true future position.
+        whole: every step of the future is known.
+        distance: metres between the last observed and the last future position.
+    """
+    return {
+        "focal": known & (category == TrackCategory.FOCAL),
+        "scored": known & (category >= TrackCategory.SCORED),
+        "moving": known & whole & (distance >= MOVING_M),
+        "all": known,
+    }

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from trajpred.data.geometry import Pose, norm, relative_pose, wrap_angle
 from trajpred.data.motion import heading_known
 from trajpred.data.scenario import Scenario
-from trajpred.data.splits import agent_groups
-from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.data.tracks import OBJECT_TYPES, agent_groups
 from trajpred.features.agents import last_poses
 
 #: Neighbours are the other agents within this distance (metres) at the last observed step.

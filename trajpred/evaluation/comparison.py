@@ -1,4 +1,4 @@
-"""Bootstrap intervals of means over scenarios."""
+"""Compare results scene by scene, with intervals by bootstrap over scenes."""
 
 from __future__ import annotations
 

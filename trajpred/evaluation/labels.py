@@ -1,4 +1,4 @@
-"""Futures that come separately from the scenarios, as for a test split whose labels are published later."""
+"""Splits with labels from elsewhere, or with another last observed step."""
 
 from __future__ import annotations
 

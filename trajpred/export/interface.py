@@ -1,4 +1,4 @@
-"""Names and selections of the ports of graphs."""
+"""The inputs and outputs of the exported graphs: names, shapes and selections."""
 
 from __future__ import annotations
 

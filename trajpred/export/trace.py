@@ -1,4 +1,4 @@
-"""Say in one sentence which module cannot be traced or converted, and why."""
+"""Trace modules to ONNX graphs; where that fails, say in one sentence which module and why."""
 
 from __future__ import annotations
 

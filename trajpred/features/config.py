@@ -1,8 +1,6 @@
-"""Every feature channel that a model reads: its name, its unit, and its sign under reflection. NumPy only.
+"""Channels of the features, which parts of a scenario become tokens, and which tokens are connected.
 
-To add a feature, add its channel here and its value where the array is filled
-(:mod:`~trajpred.features.agents`, :mod:`~trajpred.features.lanes`, :mod:`~trajpred.features.relations`);
-encoder sizes and signatures follow.
+The configuration is saved with every checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Match agents with the lanes beside them. NumPy only."""
+"""Match agents with the lanes beside them, and follow these lanes and their successors. NumPy only."""
 
 from __future__ import annotations
 

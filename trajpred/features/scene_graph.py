@@ -1,8 +1,4 @@
-"""Scenarios -> agents and lanes in their own frames. NumPy only, vectorised over all scenes of a batch.
-
-The origin of each scene is subtracted in float64; results are float32. Positions and headings of the local
-frames serve relative poses only and are never features themselves.
-"""
+"""Scenarios -> features (NumPy, all scenes of a batch at once) -> graphs with flattened edges (torch)."""
 
 from __future__ import annotations
 

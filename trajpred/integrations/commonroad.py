@@ -1,4 +1,8 @@
-"""The states of an obstacle of CommonRoad."""
+"""Cut forecasting scenarios out of CommonRoad's: lanelets and recorded obstacles, versions 2018b and 2020a.
+
+Windows of 11 s, of which 5 s are observed, begin every 1.5 s. A shorter recording is one window, too: the
+same share of it is observed, and the steps before and after it are unknown. Steps are as long as in the file.
+"""
 
 from __future__ import annotations
 

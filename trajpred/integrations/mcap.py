@@ -1,7 +1,4 @@
-"""A drive as an MCAP file of ROS 2 messages: the scene of every moment, and Autoware's predicted objects.
-
-ROS 2's own tools and Foxglove read it.
-"""
+"""Write MCAP files of ROS 2 messages: predicted objects for Autoware, scenes for Foxglove."""
 
 from __future__ import annotations
 

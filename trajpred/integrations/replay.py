@@ -1,4 +1,4 @@
-"""Replay a recorded scenario through the onboard runtime, and measure it. NumPy only."""
+"""Replay recorded scenarios through the onboard runtime: measurements, films, lines of JSON."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ The registry describes metrics without torch; what computes them is imported on 
 from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
-from trajpred.data.splits import agent_groups
+from trajpred.data.tracks import agent_groups
 from trajpred.metrics import standard
 from trajpred.metrics.displacement import MISS_THRESHOLD_M, average_error, final_error
 from trajpred.metrics.registry import (

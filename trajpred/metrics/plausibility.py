@@ -1,11 +1,4 @@
-"""Map compliance of futures: on the drivable area, and with the traffic.
-
-City frame float64, metres and radians; independent of the frame's origin. Sizes: ``A`` agents of one
-scenario, ``K`` modes, ``F`` future steps. Points with a NaN coordinate (unknown steps) never violate
-anything. Ground truth is passed as ``[A, 1, F, 2]``: 2.2 % of Argoverse 2's true futures of road vehicles
-leave the road (into driveways and car parks), 3.0 % of Argoverse 1's leave the widened lanes, and at most
-0.2 % are wrong-way. Compare a forecast with these rates, not with zero.
-"""
+"""Plausibility of futures: on the road, with the traffic, without collisions, kinematically feasible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edges of the mode decoder: from the scene to modes, and between the modes of neighbouring agents."""
+"""The default decoder: proposes modes, anchors each at its endpoint, and refines it there."""
 
 from __future__ import annotations
 

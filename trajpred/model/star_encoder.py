@@ -1,4 +1,4 @@
-"""The star graphs of the article's pipeline: every agent with its nearest neighbours by direction."""
+"""The article's encoder: every agent with its nearest neighbours by direction, a star graph."""
 
 from __future__ import annotations
 

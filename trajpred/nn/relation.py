@@ -1,4 +1,4 @@
-"""Places of the nodes of a flattened batch once its scenes are padded, and the layout of matrix products."""
+"""Who attends to whom: edges, or padded scenes with masks and biases."""
 
 from __future__ import annotations
 

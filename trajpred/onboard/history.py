@@ -1,4 +1,4 @@
-"""The time of an update: seconds of the tracker's clock, checked before they are used. NumPy only."""
+"""The recent past of every track, and the clock of its updates. NumPy only."""
 
 from __future__ import annotations
 

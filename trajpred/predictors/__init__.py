@@ -15,9 +15,8 @@ __getattr__, __all__ = lazy_names(
     __name__,
     {
         "checkpoint": "BundlePredictor CheckpointPredictor",
-        "ensemble": "EnsemblePredictor",
         "load": "PREDICTORS BaselinePredictor load_ensemble load_predictor",
-        "derived": "PerturbedPredictor",
+        "derived": "EnsemblePredictor PerturbedPredictor",
         "predictions_file": "FilePredictor",
         "predictor": "Predictor",
     },

@@ -1,4 +1,4 @@
-"""Predictors that apply another one to changed scenarios: perturbed, or as they were seen earlier."""
+"""Predictors made of others: with less input, update by update, several merged."""
 
 from __future__ import annotations
 

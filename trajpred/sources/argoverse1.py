@@ -1,8 +1,4 @@
-"""Read the vector map of an Argoverse 1 city (``pruned_argoverse_<city>_<n>_vector_map.xml``).
-
-A ``<way>`` is a lane: tags, and references to ``<node>`` points of its centreline. The maps contain neither
-lane boundaries nor crossings; the drivable area is a raster, which is not read.
-"""
+"""Argoverse 1: sequences as CSV files or in packs, and the maps of its two cities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Argoverse 2's vector maps: the records of ``log_map_archive_<id>.json`` as a lane map, and back."""
+"""Argoverse 2: scenarios and map archives of the motion-forecasting data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run jobs in this process, in several processes, or on a Dask cluster."""
+"""Make single shards of a store in processes or on a cluster, and guard it against concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write, verify and memory-map the files of a store: shards, and each split's index."""
+"""Shards of a store and its manifest: files with checksums that are written and verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training scenarios of one or several stores, and those that a training holds out."""
+"""Training and validation scenes of one or several stores, in batches for Lightning."""
 
 from __future__ import annotations
 

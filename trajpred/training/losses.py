@@ -9,8 +9,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.data.geometry import last_step, norm
-from trajpred.data.splits import MOVING_M
-from trajpred.data.tracks import TrackCategory
+from trajpred.data.tracks import MOVING_M, TrackCategory
 from trajpred.errors import require, require_not_negative
 from trajpred.metrics import average_error
 from trajpred.model.scene_decoder import Prediction, scene_mean

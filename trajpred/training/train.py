@@ -1,4 +1,4 @@
-"""Defaults of the train command: it trains the default model on the sample in the repository."""
+"""Train from one config and a store, to checkpoints and TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicted modes, their uncertainty and probabilities, and the true futures."""
+"""Draw futures: the modes of a forecast, and what really happened."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lanelet2 maps (``.osm``): ways of nodes, and the relations of type ``lanelet`` that they bound.
-
-Tags: `Lanelet2 <https://github.com/fzi-forschungszentrum-informatik/Lanelet2>`_ and Autoware.
-"""
+"""Lanelet2 maps (``.osm``): ways of nodes, and the relations of type ``lanelet`` that they bound."""
 
 from __future__ import annotations
 

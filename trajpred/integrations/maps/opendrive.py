@@ -1,4 +1,4 @@
-"""Links of the lanes of OpenDRIVE roads: between lane sections, roads, and across junctions."""
+"""Read ASAM OpenDRIVE 1.4 to 1.8: driving lanes, their links through roads and junctions, crossings."""
 
 from __future__ import annotations
 

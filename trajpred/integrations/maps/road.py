@@ -1,4 +1,4 @@
-"""The geometry of a road in OpenDRIVE: its reference line, and cubic polynomials along it."""
+"""A road of OpenDRIVE: its reference line and the lanes beside it, as points in metres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lanes of a map file, before :mod:`trajpred.integrations.maps.segments` cuts them to lane segments."""
+"""Cut lanes of any map format into segments of a LaneMap, with links between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of the page's data: integers, and differences from entry to entry."""
+"""The data of the web page: maps, scenes and forecasts as compact JSON."""
 
 from __future__ import annotations
 
