@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
     assert describe(str(SAMPLE))[1]["val"] == "5 scenarios"
     assert run("info", scenario.scenario_id[:8], "--store", store) == 0
     assert scenario.scenario_id in capsys.readouterr().out
+
+
+def test_a_store_without_training_scenarios_has_none_that_were_continued(tmp_path: Path) -> None:
+    raw, store = tmp_path / "raw", tmp_path / "store"
+    scenario = next((SAMPLE / "val").iterdir())
+    shutil.copytree(scenario, raw / "val" / scenario.name)
+    teacher = ["--continue-s", "1", "--teacher", "argoverse-nano"]
+    assert run("prepare", "--raw", raw, "--store", store, "--workers", "1", *teacher) == 0
+    assert describe(str(store))[1].keys() == {"source", "val"}
 
 
 def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SAMPLE, run
+from trajpred.evaluation.agent_truth import groups_of
 from trajpred.store import ScenarioStore
 
 COORDINATES = ("predicted_trajectory_x", "predicted_trajectory_y")
@@ -130,6 +131,43 @@ def test_the_tables_of_a_file_without_focal_tracks_are_reported(
     assert table.read_text() in out
 
 
+def test_agents_are_compared_that_both_predict(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two files with the same forecasts, each without another moving agent of every scene."""
+    at = ["--store", store]
+    whole = tmp_path / "whole.parquet"
+    files = [tmp_path / "first.parquet", tmp_path / "last.parquet"]
+    results = [tmp_path / "first.json", tmp_path / "last.json"]
+    assert run("predict", *at, "--joint", "--agents", "scored", "--out", whole) == 0
+    rows = pq.read_table(whole)
+    names = list(zip(rows["scenario_id"].to_pylist(), rows["track_id"].to_pylist(), strict=True))
+    left = 0
+    omitted: dict[Path, set[tuple[str, str]]] = {path: set() for path in files}
+    for scenario in ScenarioStore(store, "val"):
+        groups = groups_of(scenario)
+        moving = scenario.tracks.track_id[groups["moving"] & groups["scored"]].tolist()
+        left += len(moving[1:-1])
+        omitted[files[0]].update((scenario.scenario_id, name) for name in moving[:1])
+        omitted[files[1]].update((scenario.scenario_id, name) for name in moving[-1:])
+    for path, ids in omitted.items():
+        pq.write_table(rows.filter(pa.array([name not in ids for name in names])), path)
+    for path, result in zip(files, results, strict=True):
+        assert run("evaluate", *at, "--checkpoint", path, "--json", result) == 0
+    capsys.readouterr()
+
+    assert run("evaluate", *at, "--checkpoint", files[1], "--against", files[0]) == 0
+    printed = capsys.readouterr().out
+    assert f" {left} moving agents that both predict" in printed
+    changes = re.findall(r"^\| +(?:focal|moving) \S+ +\| +(\S+) \|", printed, re.MULTILINE)
+    assert len(changes) > 6
+    assert {*changes} == {"+0.000"}
+    assert run("compare", "--results", *results) == 0
+    printed = capsys.readouterr().out
+    assert f"The {left} moving agents that all predict" in printed
+    assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * len(changes)
+
+
 def test_gaps_in_a_predictions_file_are_reported(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,7 +176,7 @@ def test_gaps_in_a_predictions_file_are_reported(
     assert run("predict", "--checkpoint", "lane_following", *at, "--out", part, "--limit", "3") == 0
     assert run("evaluate", *at, "--against", part) == 0
     printed = capsys.readouterr().out
-    assert "part.parquet, 3 focal agents" in printed
+    assert "part.parquet, 3 focal and " in printed
     assert "(scored: 38, focal: 2)" in printed
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--strict") == 0
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--check-with-av2") == 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from trajpred.data.files import atomic_file
+from trajpred.data.files import atomic_file, require_writable
 
 
 @pytest.mark.parametrize("flush", [True, False])
@@ -43,6 +45,44 @@ def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(
     assert caught.value.filename == str(path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes, and links not for everyone")
+@pytest.mark.parametrize("mode", [0o600, 0o666], ids=oct)
+def test_a_link_stays_and_the_file_that_it_points_to_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    target, link = tmp_path / "data" / "results.json", tmp_path / "link.json"
+    target.parent.mkdir()
+    target.write_text("before")
+    target.chmod(mode)
+    link.symlink_to(Path("data") / target.name)
+    with atomic_file(link) as unfinished:
+        unfinished.write_text("after")
+    assert link.is_symlink()
+    assert target.read_text() == "after"
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links not for everyone on Windows")
+def test_a_link_to_nothing_yet_is_filled(tmp_path: Path) -> None:
+    target, link = tmp_path / "new" / "results.json", tmp_path / "link.json"
+    link.symlink_to(target)
+    require_writable(link)
+    with atomic_file(link) as unfinished:
+        unfinished.write_text("results")
+    assert link.is_symlink()
+    assert target.read_text() == "results"
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system does not name open files")
+def test_an_open_file_is_written_directly(tmp_path: Path) -> None:
+    """As with ``--json /dev/fd/1 > out.txt``: what is written to the open file later is not lost."""
+    path = tmp_path / "out.txt"
+    with path.open("w") as file:
+        with atomic_file(f"/dev/fd/{file.fileno()}") as unfinished:
+            unfinished.write_text("results\n")
+        assert os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    assert path.read_text() == "results\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")

@@ -13,13 +13,14 @@ from trajpred.predictors import Predictor
 
 
 class Scattered(Predictor):
-    """Six random futures around the truth of each track, except for the ``omitted`` ones."""
+    """Random futures around the truth of each track, by default six, except for the ``omitted`` ones."""
 
     name = "scattered"
     training = {"seed": 3}  # noqa: RUF012
 
-    def __init__(self, omitted: frozenset[str] = frozenset()) -> None:
+    def __init__(self, omitted: frozenset[str] = frozenset(), modes: int = 6) -> None:
         self.omitted = omitted
+        self.modes = modes
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         return [self.one(scenario) for scenario in scenarios]
@@ -28,12 +29,12 @@ class Scattered(Predictor):
         tracks, now = scenario.tracks, scenario.num_observed
         rows = np.array([i for i, name in enumerate(tracks.track_id.tolist()) if name not in self.omitted])
         random = np.random.default_rng(len(tracks))
-        path = tracks.position[rows, None, now:] + random.normal(0, 2, (len(rows), 6, 1, 2))
+        path = tracks.position[rows, None, now:] + random.normal(0, 2, (len(rows), self.modes, 1, 2))
         return Forecast.from_trajectories(
             scenario.scenario_id,
             tracks.track_id[rows],
             path,
-            random.dirichlet(np.ones(6), len(rows)),
+            random.dirichlet(np.ones(self.modes), len(rows)),
             origin=path[:, 0, 0],
             origin_heading=np.zeros(len(rows)),
             step_s=scenario.step_s,

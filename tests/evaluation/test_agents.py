@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
 from trajpred.data.forecast import Forecast
+from trajpred.data.geometry import wrap_angle
 from trajpred.data.motion import MOVED_M
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
 from trajpred.evaluation.agent_scores import agent_scores
-from trajpred.evaluation.agent_truth import MANOEUVRES, facts_of, groups_of, manoeuvres
+from trajpred.evaluation.agent_truth import MANOEUVRES, facts_of, groups_of, manoeuvres, truth_of
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.predictors import load_predictor
 
@@ -117,6 +118,32 @@ def aside(ahead: float, left: float) -> Path2:
 def test_manoeuvres_of_known_futures(expected: str, path: Path2) -> None:
     [found] = manoeuvres(path[0][None], path[1][None], np.ones((1, 60), bool))
     assert MANOEUVRES[found] == expected
+
+
+@pytest.mark.parametrize("step_s", [0.1, 0.5])
+@pytest.mark.parametrize("turned", [[49], [109], [48, 80, 109]], ids=str)
+@pytest.mark.parametrize(
+    ("expected", "path"),
+    [
+        ("straight", arc(60, 0)),
+        ("left turn", arc(30, np.deg2rad(90))),
+        ("U-turn", arc(25, np.deg2rad(170))),
+        ("lane change", aside(60, 3.5)),
+    ],
+)
+def test_headings_that_are_turned_round_make_no_manoeuvre(
+    expected: str, path: Path2, turned: list[int], step_s: float
+) -> None:
+    """Neither the last observed heading nor the last future one, of a car that came straight along x."""
+    position = np.concatenate((np.arange(-49, 1)[:, None] * [0.5, 0.0], path[0]))
+    heading = np.concatenate((np.zeros(50), path[1]))
+    heading[turned] = wrap_angle(heading[turned] + np.pi)
+    scenario = Scenario.from_arrays(
+        position[None], num_observed=50, step_s=step_s, heading=heading[None], track_id=["car"]
+    )
+    assert facts_of(scenario)["car"]["manoeuvre"] == expected
+    target_heading = truth_of(scenario, np.zeros(1, np.int64), 60)["target_heading"]
+    np.testing.assert_allclose(target_heading[0], path[1], atol=1e-9)
 
 
 def test_manoeuvres_use_valid_steps_only() -> None:

@@ -15,11 +15,13 @@ from trajpred.data import environment
 from trajpred.errors import DataError
 from trajpred.evaluation import agent_scores, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
+from trajpred.metrics import compute
 from trajpred.store import ScenarioStore
 
 
-def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: ScenarioStore) -> None:
-    found = evaluate(ScatteredWorlds(), store, check_with_av2=True, batch_size=2, progress=False)
+@pytest.mark.parametrize("modes", [6, 20])
+def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: ScenarioStore, modes: int) -> None:
+    found = evaluate(ScatteredWorlds(modes=modes), store, check_with_av2=True, batch_size=2, progress=False)
     assert agrees_with_av2(found), "four metrics at K = 1 and 6, five of worlds"
     assert len(found.av2) == 13, "four metrics at K = 1 and 6, five of worlds"
     for name, one in found.av2.items():
@@ -48,6 +50,13 @@ def test_a_metric_that_differs_for_one_agent_is_noticed(
 
     monkeypatch.setattr(module, name, wrong)
     found = evaluate(ScatteredWorlds(), store, check_with_av2=True, limit=2, progress=False)
+    assert not agrees_with_av2(found)
+
+
+def test_a_choice_of_other_worlds_is_noticed(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All twenty worlds of a predictor instead of the six most probable ones."""
+    monkeypatch.setattr(compute, "NUM_WORLDS", 20)
+    found = evaluate(ScatteredWorlds(modes=20), store, check_with_av2=True, limit=2, progress=False)
     assert not agrees_with_av2(found)
 
 

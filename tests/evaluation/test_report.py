@@ -91,7 +91,8 @@ def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
     other["focal/minFDE6"][1] -= 1.0
     moving = result.metrics["moving"]["count"]
     total, better, worse = change_tables([result], [replace(result, per_scenario=other)], 3, ("a", "b"))
-    assert total.title == f"b against a, {result.scenarios} focal and {moving} moving agents"
+    agents = f"{result.scenarios} focal and {moving} moving agents that both predict"
+    assert total.title == f"b against a, {agents}"
     means = {row[0]: row[1:] for row in total.rows}
     assert means["focal minADE6"] == means["moving minFDE6"] == ["+0.000"] * 3
     assert means["focal minFDE6"][0] == f"{4 / result.scenarios:+.3f}"

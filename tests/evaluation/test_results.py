@@ -6,6 +6,8 @@ import inspect
 import json
 import math
 import subprocess
+from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,19 @@ def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Pat
     [read] = read_results(tmp_path / "a.json")
     assert all(math.isnan(value) for value in read.by_scenario("minFDE6").values())
     assert "nan" in format_recipes(by_recipe([read]))
+
+
+def test_values_of_agents_are_read_and_have_those_that_scenarios_count(tmp_path: Path) -> None:
+    agents = {"track_id": ["7", "AV"], "minFDE6": array("d", [1.5, math.nan])}
+    write_results(tmp_path / "a.json", replace(seeds()[0], per_agent=agents))
+    [read] = read_results(tmp_path / "a.json")
+    assert read.per_agent == {"track_id": ["7", "AV"], "minFDE6": [1.5, None]}
+    text = (tmp_path / "a.json").read_text()
+    for old, new in (('["7", "AV"]', '["7"]'), ('["7", "AV"]', "[7, 8]"), ("[1.5, null]", "[1.5]")):
+        assert old in text
+        (tmp_path / "bad.json").write_text(text.replace(old, new))
+        with pytest.raises(DataError, match=r"bad\.json.*per_agent"):
+            read_results(tmp_path / "bad.json")
 
 
 def git(folder: Path, *command: str) -> str:

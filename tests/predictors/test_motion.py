@@ -119,6 +119,16 @@ def test_constant_turn_rate_stays_on_the_circle(rate: float, offset: float, star
     np.testing.assert_allclose(path[-1], now + arc, atol=1e-6)
 
 
+@pytest.mark.parametrize("turned", [[49], [40], [45], [47, 48, 49], list(range(40, 50, 2))], ids=str)
+@pytest.mark.parametrize("rate", [0.6, -1e-4])
+def test_headings_that_are_turned_round_do_not_matter(rate: float, turned: list[int]) -> None:
+    scenario = circling(8.0, rate)
+    heading = scenario.tracks.heading.copy()
+    heading[:, turned] = wrap_angle(heading[:, turned] + np.pi)
+    path = constant_turn_rate(replace(scenario, tracks=replace(scenario.tracks, heading=heading))).trajectory
+    np.testing.assert_allclose(path[0, 0], scenario.tracks.position[0, 50:], atol=1e-6)
+
+
 @pytest.mark.parametrize("num_observed", [50, 6])
 def test_turn_rate_is_a_least_squares_fit_over_the_last_second(num_observed: int) -> None:
     """Noisy headings with gaps, random or absent before the window, against np.polyfit."""

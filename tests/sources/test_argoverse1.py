@@ -80,6 +80,21 @@ def test_positions_of_csv_files_and_packs_equal_plain_csv(tmp_path: Path) -> Non
         assert equal(read(sequence), read(RawScenario.of(plain)))
 
 
+def test_the_row_groups_of_a_pack_do_not_matter(tmp_path: Path) -> None:
+    """Groups smaller than a sequence, and groups that end within one."""
+    raw = with_pack(tmp_path)
+    path = raw / "val.parquet"
+    table = pq.read_table(path)
+    table = table.filter(pc.less(table["seq_id"], 20))
+    pq.write_table(table, path, row_group_size=len(table))
+    expected = [read(sequence) for sequence in discover(raw)["val"]]
+    assert len(expected) > 5
+    for size in (7, 300, 1999):
+        pq.write_table(table, path, row_group_size=size)
+        for sequence, whole in zip(discover(raw)["val"], expected, strict=True):
+            assert equal(read(sequence), whole), f"{sequence.name}, groups of {size} rows"
+
+
 def plain_lanes(path: Path) -> tuple[dict[int, Any], dict[int, list[list[float]]]]:
     """Return the tags (key -> values) and the points of each lane, parsed element by element."""
     with gzip.open(path) as file:

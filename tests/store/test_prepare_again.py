@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,36 @@ def test_splits_of_other_options_are_not_lost(raw_copy: Path, copy: Path) -> Non
     prepare("argoverse2", val, copy, overwrite=True, **refused["heights False"])
     assert list(manifest(copy)["splits"]) == ["val"]
     assert not list(copy.glob("train/*"))
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """An extension that describes itself as a teacher, and continues nothing."""
+
+    name: str
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"seconds": 6.0, "teacher": self.name}
+
+    def __call__(self, scenario: Scenario) -> Scenario:
+        return scenario
+
+
+@pytest.mark.parametrize("other", [None, Teacher("new")], ids=["none", "another"])
+def test_labels_of_a_teacher_are_not_lost(raw: Raw, tmp_path: Path, other: Teacher | None) -> None:
+    folder = raw([made(scenario_id=str(number)) for number in range(4)])
+    store = tmp_path / "store"
+    prepare("made", folder, store, extend=Teacher("old"), **OPTIONS)
+    for is_complete in (True, False):
+        if not is_complete:  # as after a run that was interrupted
+            (store / "manifest.json").unlink()
+        before = tree(store)
+        with pytest.raises(DataError, match=r"seconds 6\.0, teacher old.*another folder.*--overwrite"):
+            prepare("made", folder, store, extend=other, **OPTIONS)
+        assert tree(store) == before
+    prepare("made", folder, store, extend=other, overwrite=True, **OPTIONS)
+    assert manifest(store).get("extended") == (other and other.facts)
 
 
 def test_scenarios_that_the_raw_data_lack_are_not_lost(raw_copy: Path, copy: Path) -> None:

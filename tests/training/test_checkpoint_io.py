@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ def test_the_last_checkpoint_keeps_its_predecessor(tmp_path: Path) -> None:
     save(tmp_path / "new" / "last.ckpt", 1, 2, 3)
     save(tmp_path / "new" / "best.ckpt", 1, 2)
     assert steps(tmp_path / "new") == {"last.ckpt": 3, "previous.ckpt": 2, "best.ckpt": 2}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links not for everyone on Windows")
+def test_a_link_to_the_last_checkpoint_keeps_its_predecessor_too(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "last.ckpt"
+    path.parent.mkdir()
+    (tmp_path / "disk").mkdir()
+    path.symlink_to(tmp_path / "disk" / "weights.ckpt")
+    save(path, 1, 2, 3)
+    assert path.is_symlink()
+    assert steps(path.parent) == {"last.ckpt": 3, "previous.ckpt": 2}
 
 
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

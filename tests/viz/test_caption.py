@@ -61,6 +61,24 @@ def test_world_metrics_are_those_of_av2() -> None:
     assert f"2 scored: FDE {world[second]:.2f} m, " in found
 
 
+def test_a_seventh_mode_counts_nowhere() -> None:
+    """A mode without an error, but without probability."""
+    scene = make_scenario()
+    six = make_forecast(scene)
+    names = six.track_id.tolist()
+    true = np.stack([truth_of(scene, name) for name in names])[:, None]
+    seven = Forecast.from_trajectories(
+        scene.scenario_id,
+        six.track_id,
+        np.concatenate((six.trajectory, true), axis=1),
+        np.concatenate((six.probability, np.zeros((len(names), 1))), axis=1),
+        origin=np.zeros((len(names), 2)),
+        origin_heading=np.zeros(len(names)),
+        step_s=scene.step_s,
+    )
+    assert describe_metrics(scene, seven) == describe_metrics(scene, six)
+
+
 def test_missing_and_short_futures() -> None:
     scene, short = make_scenario(OBSERVED), make_scenario(OBSERVED + 7)
     assert describe_metrics(scene, make_forecast(scene)) == ""

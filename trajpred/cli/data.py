@@ -93,7 +93,8 @@ def prepare(
         every_s: Seconds between the starts of windows, of sources that cut windows out of recordings
             (argoverse2-sensor, commonroad); by default 1.5.
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
-        overwrite: Allow this run to remove scenarios that it does not make from the store.
+        overwrite: Allow this run to remove scenarios that it does not make from the store, and to replace
+            what another teacher continued.
     """
     from trajpred.store import prepare as prepare_store
     from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE, require_sample

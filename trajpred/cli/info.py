@@ -156,7 +156,8 @@ def _store(path: Path) -> Rows:
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}
-    if extended := manifest.get("extended"):
+    extended = manifest.get("extended")
+    if extended and "train" in manifest["splits"]:
         rows["continued"] = "{seconds:g} s of training scenarios, by {teacher} ({sha256})".format(**extended)
     if "every_s" in manifest:
         rows["windows"] = f"every {manifest['every_s']:g} s"

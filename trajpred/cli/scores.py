@@ -142,11 +142,11 @@ def evaluate(
     if json is not None:
         write_results(json, all_results if len(all_results) > 1 else all_results[0])
     report = _tables(runs, len(predictors) - len(rivals), by or [], group or ["focal"])
-    pairs: list[tuple[Evaluation, Evaluation]] = []
+    pairs: list[list[Evaluation]] = []
     complete = True
     try:
         if against:
-            pairs = [in_common(results[-1], results[0]) for results in runs]
+            pairs = [in_common([results[-1], results[0]]) for results in runs]
             for before, after in pairs:
                 report += change_tables([before], [after], scenes, (against, checkpoint))
     finally:  # what was evaluated is reported, also if there is nothing to compare
@@ -228,6 +228,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         group: Agents of the table of means; intervals and differences are those of focal and moving agents.
         scenes: Number of most improved and most degraded scenarios of two recipes to list.
     """
+    from trajpred.evaluation.comparison import in_common
     from trajpred.evaluation.report import change_tables, show
     from trajpred.evaluation.report.of_recipes import (
         by_recipe,
@@ -242,8 +243,12 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         evaluations += read_results(path)
     recipes = by_recipe(evaluations)
     print(f"{format_recipes(recipes, group)}\n")
+    recipes = by_recipe(in_common(evaluations))
+    reference, *_ = recipes.values()
     for paired in PAIRED_GROUPS:
-        title = f"{paired.title()} agents, means and differences with 95 % bootstrap intervals over scenarios"
+        count = sum(reference[0].by_scenario("count", paired).values())
+        title = f"The {count:,.0f} {paired} agents that all predict"
+        title += ", means and differences with 95 % bootstrap intervals over scenarios"
         print(f"{title} (paired):\n\n{format_intervals(recipes, paired)}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -24,9 +25,10 @@ ABANDONED_S = 24 * 3600
 def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
 
-    If the block raises or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if
-    the machine stops. A ``path`` that is not a regular file (``/dev/stdout``) is yielded itself. Success
-    also removes what killed writers of the same ``path`` left beside it more than :data:`ABANDONED_S` ago.
+    An existing file keeps its mode. A symbolic link stays: what it points to is replaced. If the block raises
+    or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if the machine stops. A
+    ``path`` that is not a regular file (``/dev/stdout``) is yielded itself. Success also removes what killed
+    writers of the same ``path`` left beside it more than :data:`ABANDONED_S` ago.
 
     Example:
         >>> with atomic_file("results.json") as unfinished:
@@ -35,28 +37,38 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     Raises: OSError, which names ``path``, if the file cannot be written.
     """
     path = Path(path)
-    direct = path.exists() and (not path.is_file() or path.parent == Path("/dev"))
-    unfinished = path
-    if not direct:
-        unfinished = path.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
+    if _is_stream(path):
+        with naming_disk_errors(path):
+            yield path
+        return
+    target = Path(os.path.realpath(path))
+    mode = target.stat().st_mode if target.exists() else None
+    unfinished = target.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
     try:
         with naming_disk_errors(path, instead_of=unfinished):
             yield unfinished
-            if direct:
-                return
             if flush:
                 sync(unfinished)
-            unfinished.replace(path)
+            if mode is not None:
+                with suppress(OSError):  # not every file system has modes
+                    unfinished.chmod(stat.S_IMODE(mode))
+            unfinished.replace(target)
     finally:
-        if not direct:
-            unfinished.unlink(missing_ok=True)
-    for other in path.parent.glob(".unfinished-*"):
+        unfinished.unlink(missing_ok=True)
+    for other in target.parent.glob(".unfinished-*"):
         with suppress(OSError):  # another process may remove it at the same time
             same_path = other.name[20:] == unfinished.name[20:]  # the names differ in eight random digits
             if same_path and time.time() - other.stat().st_mtime > ABANDONED_S:
                 other.unlink()
     if flush:
-        sync(path.parent)
+        sync(target.parent)
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether writing to ``path`` goes to a device, a pipe or an open file (``/dev/fd/1``)."""
+    folder = Path(os.path.realpath(path.parent))
+    names_open_files = folder == Path("/dev") or folder.is_relative_to("/proc")
+    return path.exists() and (names_open_files or not path.is_file())
 
 
 @contextmanager
@@ -77,7 +89,7 @@ def require_writable(path: Path, folder: bool = False) -> None:
 
     Raises: DataError if nothing can be written there.
     """
-    home = path if folder else path.parent
+    home = path if folder else Path(os.path.realpath(path)).parent
     existing = next(place for place in (home, *home.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise DataError("is a file, a folder is needed", file=existing)

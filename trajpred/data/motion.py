@@ -13,6 +13,8 @@ from trajpred.data.geometry import direction, norm, rotate, unit_vector, wrap_an
 STANDING_SPEED = 0.5
 #: Speed in m/s above which a track that moves against its heading is taken to face the other way.
 BACKWARDS_SPEED = 1.0
+#: Seconds before and after a state whose headings say which of two opposite headings it has.
+STEADY_S = 0.5
 #: Metres from its first position after which a track has moved.
 MOVED_M = 1.0
 #: Heading of a state without any, before the first movement of a track whose headings follow from positions.
@@ -184,6 +186,22 @@ def forward_heading(
     ahead = (unit_vector(heading) * velocity).sum(-1)
     backwards = known & (ahead < -BACKWARDS_SPEED)
     return np.where(backwards, wrap_angle(heading + np.pi), heading)
+
+
+def steady_heading(
+    heading: NDArray[np.float64], known: NDArray[np.bool_], step_s: float
+) -> NDArray[np.float64]:
+    """Return the headings ``[A, T]`` in radians, reversed where a known one opposes most of those around it.
+
+    Detectors and annotators confuse front and back at single steps. The headings around it are the known ones
+    within :data:`STEADY_S`, at least two steps, before and after.
+    """
+    side = max(2, round(STEADY_S / step_s))
+    ahead = np.where(known[..., None], unit_vector(heading), 0.0)
+    total = np.pad(ahead, ((0, 0), (side + 1, side), (0, 0))).cumsum(axis=1)
+    around = total[:, 2 * side + 1 :] - total[:, : -2 * side - 1]
+    opposes = (ahead * around).sum(-1) < -1e-6  # rounding of equal numbers of either reverses none
+    return np.where(opposes, wrap_angle(heading + np.pi), heading)
 
 
 def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.float64]:

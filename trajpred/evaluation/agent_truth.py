@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.geometry import Pose, norm, relative_pose, wrap_angle
-from trajpred.data.motion import heading_known
+from trajpred.data.motion import heading_known, steady_heading
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, agent_groups
 from trajpred.features.agents import last_poses
@@ -69,7 +69,8 @@ def facts_of(scenario: Scenario) -> dict[str, dict[str, str]]:
 def truth_of(scenario: Scenario, rows: NDArray[np.int64], steps: int) -> dict[str, NDArray[Any]]:
     """Build the columns that do not depend on a forecast, and the number of ``neighbours``.
 
-    Headings that data lack are NaN in the future, and at the last observed step those that models complete.
+    Headings that data lack are NaN in the future, and at the last observed step those that models complete;
+    single ones that are turned by π are turned back.
     """
     tracks = scenario.tracks
     now = scenario.num_observed - 1
@@ -77,16 +78,17 @@ def truth_of(scenario: Scenario, rows: NDArray[np.int64], steps: int) -> dict[st
     seen = tracks.valid[:, now]
     apart = norm(tracks.position[rows, None, now] - tracks.position[None, seen, now])
     known = heading_known(tracks.heading[rows], tracks.position[rows], tracks.valid[rows])
+    heading = steady_heading(tracks.heading[rows], known, scenario.step_s)
     completed = last_poses(scenario, rows).heading
     return {
         "neighbours": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
         "track_id": tracks.track_id[rows],
         "target": tracks.position[rows, future],
-        "target_heading": np.where(known, tracks.heading[rows], np.nan)[:, future],
+        "target_heading": np.where(known, heading, np.nan)[:, future],
         "valid": tracks.valid[rows, future],
         "object_type": tracks.object_type[rows],
         "origin": tracks.position[rows, now],
-        "origin_heading": np.where(known[:, now], tracks.heading[rows, now], completed),
+        "origin_heading": np.where(known[:, now], heading[:, now], completed),
         "velocity": tracks.velocity[rows, now],
     }
 

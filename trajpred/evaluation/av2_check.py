@@ -15,6 +15,7 @@ from trajpred.evaluation.agent_scores import score_worlds
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import agent_metrics
+from trajpred.metrics.compute import NUM_WORLDS
 
 #: The largest difference from av2 that rounding explains.
 TOLERANCE = 1e-6
@@ -96,18 +97,24 @@ class Av2Check:
 
 def _agent(agents: ScoredAgents, row: int, k: int) -> list[float]:
     """Return the metrics of the k most probable modes of an agent, which is a world of its own."""
-    probability = agents.probability[row, : agents.modes[row]]
-    best = np.argsort(-probability, kind="stable")[:k]
+    modes = _most_probable(agents, row, k)
     steps = agents.valid[row]
-    path = agents.trajectory[row, best][:, steps]
+    path = agents.trajectory[row, modes][:, steps]
     target = agents.target[row, steps]
-    return _by_av2(path[None], probability[best], target[None])
+    return _by_av2(path[None], agents.probability[row, modes], target[None])
 
 
 def _world(agents: ScoredAgents, rows: NDArray[np.int64]) -> list[float]:
-    """Return the metrics of the agents ``rows`` of one scene."""
-    modes = slice(int(agents.modes[rows[0]]))
-    return _by_av2(agents.trajectory[rows, modes], agents.probability[rows[0], modes], agents.target[rows])
+    """Return the metrics of the most probable worlds of the agents ``rows`` of one scene."""
+    modes = _most_probable(agents, rows[0], NUM_WORLDS)
+    path = agents.trajectory[rows][:, modes]
+    return _by_av2(path, agents.probability[rows[0], modes], agents.target[rows])
+
+
+def _most_probable(agents: ScoredAgents, row: int, k: int) -> NDArray[np.int64]:
+    """Return the k most probable modes of an agent."""
+    probability = agents.probability[row, : agents.modes[row]]
+    return np.argsort(-probability, kind="stable")[:k]
 
 
 def _by_av2(path: NDArray[Any], p: NDArray[Any], target: NDArray[Any]) -> list[float]:

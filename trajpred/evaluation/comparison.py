@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from trajpred.data.splits import PAIRED_GROUPS
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
 from trajpred.metrics import metric_names, paired_columns
@@ -105,24 +106,92 @@ def most_changed(
     return improved, degraded
 
 
-def in_common(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:
-    """Reduce both to the scenarios that both predict: a predictions file may contain a part of a split.
+def in_common(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Reduce all to the scenarios, and in these to the focal and moving agents, that all of them predict.
 
-    Without such scenarios both are returned as they are, and :func:`compare` reports the cause.
+    A predictions file may lack some of either. Where no scenario or focal agent is left they are returned as
+    they are, and :func:`compare` reports the cause.
     """
-    shared = set(first.per_scenario["scenario_id"]) & set(second.per_scenario["scenario_id"])
+    reduced = list(evaluations)
+    for group in PAIRED_GROUPS:
+        reduced = _of_shared_agents(reduced, group)
+    ids = [set(result.per_scenario.get("scenario_id", ())) for result in reduced]
+    shared = set.intersection(*ids) if ids else set()
     if not shared:
-        return first, second
-    return _reduced(first, shared), _reduced(second, shared)
+        return reduced
+    return [_of_scenarios(result, shared) for result in reduced]
 
 
-def _reduced(result: Evaluation, scenarios: set[str]) -> Evaluation:
-    """Return the result with the values of some scenarios only."""
+class _Agents(NamedTuple):
+    """The ``A`` agents of a group in one evaluation.
+
+    Attributes:
+        scene: ``[A]``, the row of ``per_scenario`` of each.
+        name: ``[A]``, the ids of scenario and track.
+        metrics: ``[A]`` by name.
+    """
+
+    scene: NDArray[np.int64]
+    name: list[tuple[str, str]]
+    metrics: dict[str, NDArray[np.float64]]
+
+
+def _agents(result: Evaluation, group: str) -> _Agents:
+    """Return the agents of a group that an evaluation has scored."""
+    table = result.per_scenario
+    count = np.array(table[f"{group}/count"], np.int64)
+    scene = np.repeat(np.arange(len(count)), count)
+    metrics: dict[str, NDArray[np.float64]] = {}
+    if group == "focal":  # at most one in a scenario, whose values are the scenario's
+        track_ids = [group] * len(scene)
+        for column, values in table.items():
+            if column.startswith("focal/") and column != "focal/count":
+                metrics[column.removeprefix("focal/")] = np.array(values, np.float64)[scene]
+    else:
+        track_ids = result.per_agent["track_id"]
+        for metric, values in result.per_agent.items():
+            if metric != "track_id":
+                metrics[metric] = np.array(values, np.float64)
+    scenario_ids = [table["scenario_id"][row] for row in scene.tolist()]
+    return _Agents(scene, list(zip(scenario_ids, track_ids, strict=True)), metrics)
+
+
+def _of_shared_agents(evaluations: list[Evaluation], group: str) -> list[Evaluation]:
+    """Reduce the counts and means by scenario to the agents of a group that all evaluations predict."""
+    if not all(_names_agents(result, group) for result in evaluations):
+        return evaluations
+    agents = [_agents(result, group) for result in evaluations]
+    names = [set(rows.name) for rows in agents]
+    shared = set.intersection(*names) if names else set()
+    if group == "focal" and not shared:
+        return evaluations
+    reduced: list[Evaluation] = []
+    for result, rows in zip(evaluations, agents, strict=True):
+        kept = np.array([name in shared for name in rows.name], bool)
+        scene = rows.scene[kept]
+        size = len(result.per_scenario["scenario_id"])
+        count = np.bincount(scene, minlength=size)
+        per_scenario = result.per_scenario | {f"{group}/count": count.tolist()}
+        for metric, values in rows.metrics.items():
+            total = np.bincount(scene, values[kept], minlength=size)
+            mean = np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
+            per_scenario[f"{group}/{metric}"] = mean.tolist()
+        reduced.append(replace(result, per_scenario=per_scenario))
+    return reduced
+
+
+def _names_agents(result: Evaluation, group: str) -> bool:
+    """Return whether a result says which agents of a group it has scored."""
+    return f"{group}/count" in result.per_scenario and (group == "focal" or bool(result.per_agent))
+
+
+def _of_scenarios(result: Evaluation, scenarios: set[str]) -> Evaluation:
+    """Return the result with the values of some scenarios only, without those of agents."""
     keep = [name in scenarios for name in result.per_scenario["scenario_id"]]
     per_scenario: dict[str, list[Any]] = {}
     for name, values in result.per_scenario.items():
         per_scenario[name] = [value for value, kept in zip(values, keep, strict=True) if kept]
-    return replace(result, per_scenario=per_scenario)
+    return replace(result, per_scenario=per_scenario, per_agent={})
 
 
 def shared_columns(evaluations: Sequence[Evaluation], group: str = "focal") -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -58,6 +59,8 @@ class Evaluation:
         per_scenario: ``scenario_id``, unique, and for the groups ``focal`` and ``moving`` the number of
             agents ``GROUP/count`` and their means ``GROUP/METRIC`` (metres, to 0.1 mm; changes between
             updates, too); lists of equal length.
+        per_agent: of the moving agents ``track_id`` and their metrics; lists of equal length, scenario by
+            scenario as ``per_scenario["moving/count"]`` counts them.
         intervals: ``intervals[group][name]`` 95 % bounds of the group's mean by bootstrap over scenarios.
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
@@ -86,6 +89,7 @@ class Evaluation:
     seconds: list[float] = field(default_factory=list)
     half: str = ""
     observed_s: float = 0.0
+    per_agent: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
@@ -154,7 +158,7 @@ class Evaluation:
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
-    """Write one evaluation as a JSON object, several as a list; values per scenario on one line."""
+    """Write one evaluation as a JSON object, several as a list; values per scenario and agent on one line."""
     if isinstance(evaluations, Evaluation):
         text = _to_text(evaluations)
     else:
@@ -166,17 +170,17 @@ def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) ->
 def _to_text(evaluation: Evaluation) -> str:
     lines = [f'"schema": {VERSION}']
     for name, value in asdict(evaluation).items():
-        indent = None if name == "per_scenario" else 1
+        indent = None if name in ("per_scenario", "per_agent") else 1
         text = json.dumps(finite(value), indent=indent, allow_nan=False)
         lines.append(f'"{name}": {text}')
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def finite(value: Any) -> Any:
-    """Replace non-finite numbers, which JSON does not have, by None."""
+    """Replace non-finite numbers, which JSON does not have, by None, and arrays by lists."""
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | array):
         return [finite(x) for x in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -239,11 +243,21 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
     ids = table.get("scenario_id", [])
     yield "per_scenario", not table or ("scenario_id" in table and len(lengths) == 1)
     for name, values in table.items():
-        if name == "scenario_id":
-            yield "per_scenario", all(_has_type(value, str) for value in values)
-        else:
-            yield "per_scenario", all(value is None or _has_type(value, float) for value in values)
+        yield "per_scenario", _is_column(values, is_text=name == "scenario_id")
     yield "per_scenario", len(set(ids)) == len(ids)
+    agents = evaluation.per_agent
+    count = sum(filter(None, table.get("moving/count", [])))
+    yield "per_agent", not agents or "track_id" in agents
+    for name, values in agents.items():
+        yield "per_agent", isinstance(values, list) and len(values) == count
+        yield "per_agent", _is_column(values, is_text=name == "track_id")
+
+
+def _is_column(values: list[Any], is_text: bool) -> bool:
+    """Return whether values from a JSON file are texts, or else numbers and nulls."""
+    if is_text:
+        return _has_type(values, list[str])
+    return all(value is None or _has_type(value, float) for value in values)
 
 
 def _has_type(value: Any, expected: Any) -> bool:

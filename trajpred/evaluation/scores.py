@@ -107,6 +107,8 @@ class Scores:
         self.scenario_ids: list[str] = []
         # One buffer for each group: thousands of small arrays would fragment the heap.
         self._scene_sums = {group: array("f") for group in GROUPS}
+        self._moving = array("f")
+        self._moving_ids: list[str] = []
         self._step_s = 0.0
         self.seconds: list[float] = []
 
@@ -141,6 +143,9 @@ class Scores:
         for group, sums in self._scene_sums.items():
             by_scene = _scene_sums(agents, group, _table(scores, self._kept(group)))
             sums.frombytes(by_scene.tobytes())
+        moving = agents.member["moving"]
+        self._moving_ids += agents.track_id[moving].tolist()
+        self._moving.frombytes(_table(scores, self._kept("moving"))[moving].astype(np.float32).tobytes())
         self._all.add("", agents.member, _table(scores, self.names))
         for second, ahead in horizon_scores(agents, self.calibration is not None).items():
             self._horizons.add(second, _members(agents, ahead.visible), ahead.values)
@@ -176,6 +181,12 @@ class Scores:
         """Return ``count`` and sums ``[S]`` over a group's agents; of focal ones all metrics."""
         table = np.frombuffer(self._scene_sums[group], np.float32).reshape(len(self.scenario_ids), -1)
         return dict(zip(("count", *self._kept(group)), table.T, strict=True))
+
+    def by_agent(self) -> tuple[list[str], dict[str, NDArray[np.float32]]]:
+        """Return the track ids ``[A]`` and metrics ``[A]`` of the moving agents, scenario by scenario."""
+        names = self._kept("moving")
+        table = np.frombuffer(self._moving, np.float32).reshape(-1, len(names))
+        return self._moving_ids, dict(zip(names, table.T, strict=True))
 
     def _kept(self, group: str) -> tuple[str, ...]:
         """Return the metrics of which the sums by scenario are kept."""

@@ -27,6 +27,8 @@ from trajpred.metrics.registry import METRICS, metrics_of
 
 #: Two agents collide when their centres come nearer than this (metres) at any step, as in av2.
 COLLISION_THRESHOLD_M = 1.0
+#: A scene is scored by this many worlds, the most probable ones, as agents are by their modes at K = 6.
+NUM_WORLDS = 6
 
 
 def agent_metrics(
@@ -133,7 +135,7 @@ class Worlds(NamedTuple):
 def world_metrics(
     trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor, scene: Tensor
 ) -> dict[str, Tensor]:
-    """Compute the world metrics of each scene.
+    """Compute the metrics of each scene's :data:`NUM_WORLDS` most probable worlds.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
@@ -144,10 +146,13 @@ def world_metrics(
     Returns:
         ``[S]`` by the registry's names of world metrics; NaN for scenes whose probabilities are not finite.
     """
+    certain = probability.isfinite().all(1)
+    top = by_probability(probability)[:, :NUM_WORLDS]
+    probability = probability.take_along_dim(top, 1)
+    trajectory = trajectory.take_along_dim(top[scene][..., None, None], 1)
     final = final_error(trajectory, target, valid)
     ade = _mean(average_error(trajectory, target, valid), scene)
     fde = _mean(final, scene)
-    certain = probability.isfinite().all(1)
     ade = ade.where(certain[:, None], torch.nan)
     fde = fde.where(certain[:, None], torch.nan)
     penalty = torch.where(fde == fde.amin(1, keepdim=True), (1 - probability) ** 2, torch.inf)

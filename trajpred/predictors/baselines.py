@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.forecast import Forecast
-from trajpred.data.geometry import norm, wrap_angle
-from trajpred.data.motion import STANDING_SPEED, displacement_on_arc, heading_known
+from trajpred.data.geometry import norm
+from trajpred.data.motion import STANDING_SPEED, displacement_on_arc, heading_known, hold_last
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
 from trajpred.features.agents import last_poses
@@ -18,7 +18,7 @@ from trajpred.features.lane_paths import Routes
 
 #: Last seconds that the turn rate is fitted to, the current step included.
 TURN_WINDOW_S = 1.0
-#: Limit of the turn rate (rad/s). A car at full lock turns more slowly; larger values are flipped headings.
+#: Limit of the turn rate (rad/s). A car at full lock turns more slowly; larger values are noise.
 MAX_TURN_RATE = 1.0
 
 
@@ -40,7 +40,7 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
     """Extrapolate every track at constant speed and turn rate (CTRV), on a circle; standing tracks stay.
 
     The circle starts in the direction of motion, which differs from the heading of a reversing car. The turn
-    rate is the least-squares slope of the headings of the last second.
+    rate is the least-squares slope of the headings of the last second, of which any may be turned by π.
 
     Args and errors: see :func:`constant_velocity`.
     """
@@ -97,8 +97,10 @@ def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int
     heading = tracks.heading[states]
     known = heading_known(tracks.heading, tracks.position, tracks.valid)
     inside = (step >= 0) & tracks.valid[states] & known[states]
-    # Wrapped relative to the last heading, the angles are continuous: no track turns by π within the window.
-    turn = np.where(inside, wrap_angle(heading - heading[:, :1]), 0.0)
+    # Continuous angles. Headings that are turned by π, front for back, are turned back: between two steps no
+    # track turns by more than π / 2.
+    turn = np.unwrap(hold_last(heading, inside, 0.0), period=np.pi, axis=1)
+    turn = np.where(inside, turn, 0.0)
     time = np.where(inside, -np.arange(window) * scenario.step_s, 0.0)
     n = inside.sum(axis=1)
     spread = n * (time**2).sum(axis=1) - time.sum(axis=1) ** 2

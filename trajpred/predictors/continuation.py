@@ -42,7 +42,7 @@ class Continuation:
 
     Attributes:
         teacher: path of a checkpoint, or name of pretrained weights.
-        seconds: length of the continuation.
+        seconds: length of the continuation, whole steps of the teacher.
         seed: of the drawn futures.
 
     Example:
@@ -61,6 +61,10 @@ class Continuation:
             "continue_s",
             f"must be more than 0 and at most 60 seconds, is {self.seconds}",
         )
+        step_s = _load(self.teacher).step_s
+        steps = self.seconds / step_s
+        whole = f"must be a multiple of the teacher's {step_s:g} s, is {self.seconds:g}"
+        require(abs(steps - round(steps)) < 1e-6, "continue_s", whole)
 
     @property
     def facts(self) -> dict[str, Any]:

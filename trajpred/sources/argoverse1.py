@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,6 +22,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID, TrackCategory
 from trajpred.errors import DataError, require, require_finite
 from trajpred.sources.reading import (
+    MAX_STATES,
     RawScenario,
     finite,
     of_tracks,
@@ -277,40 +279,51 @@ def _read_csv(path: Path) -> pa.Table:
 
 def _pack_ids(pack: Path) -> list[int]:
     with readable(pack, "pack", "seq_id"):
-        ids: list[int] = np.unique(_index(pack, pack.stat().st_mtime_ns)[0]).tolist()
+        ids: list[int] = np.unique(_index(pack, pack.stat().st_mtime_ns).seq_id).tolist()
         return ids
 
 
-def _open_pack(pack: Path) -> pq.ParquetFile:
+class _Index(NamedTuple):
+    """Where the sequences of a pack lie.
+
+    Attributes:
+        metadata: of the file, so that it is parsed once.
+        seq_id: the sequence of each row.
+        first: the first row of each row group.
+    """
+
+    metadata: pq.FileMetaData
+    seq_id: NDArray[np.int32]
+    first: NDArray[np.int64]
+
+
+@lru_cache(maxsize=4)
+def _index(pack: Path, modified_ns: int) -> _Index:
+    """Check and index a pack; cached until the file changes."""
     file = pq.ParquetFile(pack)
     require_small_groups(file.metadata)
     schema = file.metadata.schema.to_arrow_schema()
     for name, dtype in _PACK.items():
         matches = schema.names.count(name) == 1 and schema.field(name).type == dtype
         require(matches, name, f"must be a column of {dtype}")
-    return file
-
-
-@lru_cache(maxsize=4)
-def _index(pack: Path, modified_ns: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the sequence of each row, and the first row of each row group; cached until the file changes."""
-    file = _open_pack(pack)
     rows = file.read(["seq_id"], use_threads=False)
     require_values(rows, ["seq_id"])
     seq_id: NDArray[np.int32] = rows["seq_id"].to_numpy()
     require(bool((np.diff(seq_id) >= 0).all()), "seq_id", "must be sorted")
     sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    return seq_id, np.cumsum([0, *sizes])[:-1]
+    return _Index(file.metadata, seq_id, np.cumsum([0, *sizes])[:-1])
 
 
 def _read_pack(pack: Path, seq_id: int) -> pa.Table:
     """Return the rows of one sequence with the columns of a CSV file."""
     modified_ns = pack.stat().st_mtime_ns
-    ids, first = _index(pack, modified_ns)
-    start, stop = np.searchsorted(ids, [seq_id, seq_id + 1]).tolist()
+    index = _index(pack, modified_ns)
+    start, stop = np.searchsorted(index.seq_id, [seq_id, seq_id + 1]).tolist()
     require(start < stop, "seq_id", f"{seq_id} is not in the pack")
-    group = int(np.searchsorted(first, start, side="right")) - 1
-    rows = _row_group(pack, modified_ns, group).slice(start - int(first[group]), stop - start)
+    require(stop - start <= MAX_STATES, "seq_id", f"{seq_id} has {stop - start} rows, more than {MAX_STATES}")
+    first_group, last_group = (np.searchsorted(index.first, [start, stop - 1], side="right") - 1).tolist()
+    groups = _row_groups(pack, modified_ns, first_group, last_group)
+    rows = groups.slice(start - int(index.first[first_group]), stop - start)
     number = pc.utf8_lpad(rows["TRACK_ID"].cast(pa.string()), 12, padding="0")
     columns = {
         "TIMESTAMP": rows["TIMESTAMP"],
@@ -324,9 +337,10 @@ def _read_pack(pack: Path, seq_id: int) -> pa.Table:
 
 
 @lru_cache(maxsize=1)
-def _row_group(pack: Path, modified_ns: int, group: int) -> pa.Table:
-    """Read a row group; cached, since consecutive sequences share it."""
-    return _open_pack(pack).read_row_group(group, list(_PACK), use_threads=False)
+def _row_groups(pack: Path, modified_ns: int, first: int, last: int) -> pa.Table:
+    """Read the row groups from ``first`` to ``last``; cached, since consecutive sequences share them."""
+    file = pq.ParquetFile(pack, metadata=_index(pack, modified_ns).metadata)
+    return file.read_row_groups(range(first, last + 1), list(_PACK), use_threads=False)
 
 
 # -------------------------------------------------------------------------------------------- scenario

@@ -149,7 +149,7 @@ class ShardJob(NamedTuple):
 def is_finished(job: ShardJob) -> bool:
     """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
     try:
-        record = unsealed(job.record.read_text())
+        record = _recorded(job)
         has_same_inputs = record | _task(job) == record
         if not has_same_inputs or not is_intact(job.record.with_name(record["file"])):
             return False
@@ -158,6 +158,20 @@ def is_finished(job: ShardJob) -> bool:
         return bool(_read(job, unreadable) == skipped)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
+
+
+def labels_lost(job: ShardJob) -> dict[str, Any]:
+    """Return the facts of the extension whose labels the job would replace by others; empty if of none."""
+    try:
+        made: dict[str, Any] = _recorded(job).get("extended", {})
+    except (OSError, ValueError):
+        return {}
+    return {} if made == job.config.get("extended") else made
+
+
+def _recorded(job: ShardJob) -> dict[str, Any]:
+    """Return the record of the shard that is there. Raises: OSError; ValueError if it is damaged."""
+    return unsealed(job.record.read_text())
 
 
 def run_job(job: ShardJob) -> None:

@@ -21,7 +21,7 @@ from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
 from trajpred.store.codec import COLUMNS_VERSION
-from trajpred.store.jobs import Extension, Run, ShardJob, is_finished, run_job, sole_writer
+from trajpred.store.jobs import Extension, Run, ShardJob, is_finished, labels_lost, run_job, sole_writer
 from trajpred.store.jobs import workers as worker_pool
 from trajpred.store.reader import ScenarioStore, listed
 from trajpred.store.shards import (
@@ -172,14 +172,14 @@ def prepare(
         heights: keep the heights of map points.
         every_s: seconds between the starts of windows, of sources that cut windows; by default their own.
         extend: lengthens the training scenarios, see :mod:`trajpred.predictors.continuation`.
-        overwrite: allow the store to lose scenarios. By default splits that ``raw`` lacks are kept if they
-            have the same options; otherwise the run is rejected.
+        overwrite: allow the store to lose scenarios, and labels of another ``extend``. By default splits that
+            ``raw`` lacks are kept if they have the same options; otherwise the run is rejected.
         patience_s: seconds to wait for another run on the same store.
         progress: show a progress bar.
 
     Raises:
         DataError: unknown source, no raw data, invalid option, duplicate scenario ids in a split, another run
-            on the store, or a store that cannot be written or would lose scenarios.
+            on the store, or a store that cannot be written or would lose scenarios or labels.
 
     Example:
         >>> prepare("argoverse2", "datasets/argoverse2/sample", "/tmp/store", progress=False).scenarios
@@ -211,6 +211,8 @@ def prepare(
             for split, scenarios in raw_splits.items():
                 lengthen = extend if split == "train" else None
                 jobs[split] = _jobs(config, raw, scenarios, store / split, scratch, lengthen)
+            if not overwrite:
+                _require_no_lost_labels(store, jobs.get("train", []))
             _make_missing(list(chain.from_iterable(jobs.values())), run, progress)
             for split, split_jobs in jobs.items():
                 splits[split] = write_entry(store / split, split_jobs, overwrite)
@@ -308,6 +310,18 @@ def _jobs(
         record = folder / f"shard-{start // size:05d}.json"
         jobs.append(ShardJob(config, raw, rows, record, scratch, extend))
     return jobs
+
+
+def _require_no_lost_labels(store: Path, jobs: list[ShardJob]) -> None:
+    """Raise :class:`DataError` if ``jobs`` would replace labels of another extension, perhaps hours of work.
+
+    The records of the shards are read, since an interrupted run has no manifest.
+    """
+    for job in jobs:
+        if made := labels_lost(job):
+            facts = ", ".join(f"{name} {value}" for name, value in made.items())
+            problem = f"its training scenarios were continued ({facts}), and this run would replace them"
+            raise DataError(f"{problem}; choose another folder, or {ALLOW}", file=store, field="store")
 
 
 def _make_missing(jobs: list[ShardJob], run: Run, progress: bool) -> None:

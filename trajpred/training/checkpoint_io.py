@@ -60,7 +60,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 def _keep_as_previous(path: Path) -> None:
     with atomic_file(path.with_name(PREVIOUS)) as previous:
         try:
-            os.link(path, previous)
+            os.link(os.path.realpath(path), previous)
         except OSError:  # links are not supported
             shutil.copyfile(path, previous)
 

@@ -158,9 +158,9 @@ def track_metrics(
 ) -> dict[str, np.ndarray]:
     """Compute minADE, minFDE, MR and brier-minFDE ``[R]`` of those tracks ``rows`` that can be evaluated.
 
-    By av2's definitions over all modes, or of one ``world``. Where steps of the truth are missing, the
-    average is over the existing ones and the final error at the last of them. Empty if no track of ``rows``
-    has both a forecast and a future.
+    By av2's definitions over the six most probable modes, or of one ``world``. Where steps of the truth are
+    missing, the average is over the existing ones and the final error at the last of them. Empty if no track
+    of ``rows`` has both a forecast and a future.
     """
     from trajpred.metrics import agent_metrics, names_in
 
@@ -168,10 +168,9 @@ def track_metrics(
     trajectory, probability, truth, valid = _predicted(scenario, modes, rows)
     if not len(trajectory):
         return {}
-    K = trajectory.shape[1]
     names = names_in("breakdown")
-    metrics = agent_metrics(trajectory, probability, truth, valid, ks=(K,), names=names)
-    return {name: metrics[f"{name}{K}"].numpy() for name in names}
+    metrics = agent_metrics(trajectory, probability, truth, valid, ks=(6,), names=names)
+    return {name: metrics[f"{name}6"].numpy() for name in names}
 
 
 def _predicted(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> list[Tensor]:

@@ -93,7 +93,8 @@ def change_tables(
             rows.append([f"{group} {metric}", *_signed(change)])
         if metrics:
             agents.append(f"{sum(after[0].per_scenario[f'{group}/count']):,} {group}")
-    title = listing(f"{new} against {old}, {' and '.join(agents)} agents", after[0].part)
+    counted = f"{' and '.join(agents)} agents that both predict"
+    title = listing(f"{new} against {old}, {counted}", after[0].part)
     built = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
     improved, degraded = most_changed(after, before, count)
     for how, scenarios in (("better", improved), ("worse", degraded)):
