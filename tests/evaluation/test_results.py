@@ -36,7 +36,7 @@ def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: 
 
 
 def test_published_results_are_read() -> None:
-    paths = sorted((ROOT / "datasets" / "argoverse1" / "results").glob("*.json"))
+    paths = sorted((ROOT / "datasets" / "argoverse1" / "results").rglob("*.json"))
     read = [one for path in paths for one in read_results(path)]
     table = format_table(read, "moving")
     assert len(paths) >= 8
