@@ -34,7 +34,8 @@ def environment(folder: Path) -> Path:
     (site / "trajpred.pth").write_text(str(ROOT), encoding="utf-8")
     info = site / "trajpred-0.1.0.dist-info"
     info.mkdir()
-    described = metadata.distribution("trajpred").read_text("METADATA") or ""
+    described = metadata.distribution("trajpred").read_text("METADATA")
+    assert described is not None
     (info / "METADATA").write_text(described, encoding="utf-8")
     return folder / "bin" / "python"
 

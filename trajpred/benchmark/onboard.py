@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from trajpred.benchmark.timing import own_process, time_ms, use_threads
 from trajpred.data.geometry import norm
@@ -55,9 +54,7 @@ print(json.dumps([*start, resident_mb() or float("nan")]))
 def onboard_figures(bundle: Path, checkpoint: str, repeats: int, threads: int) -> dict[str, float]:
     """Measure a bundle beside its checkpoint: times in ms, sizes in MB, memory on Linux only."""
     forecaster = OnboardForecaster(bundle, threads=threads)
-    predictor = CheckpointPredictor(checkpoint)
-    predictor.device = torch.device("cpu")
-    predictor.model = predictor.model.cpu()
+    predictor = CheckpointPredictor(checkpoint).to("cpu")
     native = read_scenario(SAMPLE_RAW / "val" / NATIVE)
     crowded = read_scenario(SAMPLE_RAW / "val" / CROWDED)
     figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 import onnxruntime
-import torch
 from torch import nn
 
 from trajpred.data.files import atomic_file, naming_disk_errors, stage
@@ -88,9 +87,8 @@ def export_bundle(
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
-    predictor = CheckpointPredictor(checkpoint)
-    predictor.device = torch.device("cpu")
-    model = predictor.model.to(predictor.device)
+    predictor = CheckpointPredictor(checkpoint).to("cpu")
+    model = predictor.model
     rule = PRECISIONS[precision]
     scenes = predictor.on_model_steps(scenarios)
     modules = _modules(predictor, part)

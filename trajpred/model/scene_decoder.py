@@ -132,6 +132,7 @@ def constant_velocity_of(batch: HeteroData, horizon: int) -> Tensor:
 
 def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
     """Average ``values`` ``[A, K]`` over the agents of each scene ``[A]``: ``[scenes, K]``."""
-    count = torch.bincount(scene, minlength=scenes).clamp(min=1)[:, None]
     total = values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values)
-    return total / count
+    # Unlike bincount, this does not make a GPU wait.
+    count = values.new_zeros(scenes).index_add(0, scene, values.new_ones(len(scene)))
+    return total / count.clamp(min=1)[:, None]

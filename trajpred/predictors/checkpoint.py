@@ -117,11 +117,17 @@ class CheckpointPredictor(ModelPredictor):
                 raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
             self.name += ", joint"
             self.how = "joint"
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.fork_safe = self.device.type == "cpu"
-        self.model = model.to(self.device)
+        self.model = model
         self.step_s = model.step_s
         self.horizon = model.horizon
+        self.to("cuda" if torch.cuda.is_available() else "cpu")
+
+    def to(self, device: torch.device | str) -> CheckpointPredictor:
+        """Move the model to another device, and return this predictor."""
+        self.device = torch.device(device)
+        self.fork_safe = self.device.type == "cpu"
+        self.model.to(self.device)
+        return self
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6

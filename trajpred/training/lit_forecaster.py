@@ -25,7 +25,7 @@ from trajpred.training.checkpoint_io import warn
 from trajpred.training.losses import LossConfig, draw_agents, prediction_losses
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
-#: Key in a checkpoint of the states of torch's random generators, one dict for each process.
+#: Key in a checkpoint of the states of torch's random generators: for each process, by type of device.
 RANDOM = "trajpred_random"
 
 
@@ -183,8 +183,10 @@ class LitForecaster(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[CONFIG] = self.config
         # A resumed run continues the random streams of dropout.
-        cuda = [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else []
-        state = {"cpu": torch.get_rng_state(), "cuda": cuda}
+        state = {"cpu": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            module = torch.get_device_module(self.device)
+            state[self.device.type] = module.get_rng_state(self.device)
         checkpoint[RANDOM] = distributed.gather_objects(state)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -197,5 +199,5 @@ class LitForecaster(pl.LightningModule):
         state = states[self.trainer.global_rank]
         torch.set_rng_state(state["cpu"])
         device = self.trainer.strategy.root_device  # the model is moved there after its state was restored
-        if state["cuda"] and device.type == "cuda":
-            torch.cuda.set_rng_state(state["cuda"][0], device)
+        if device.type != "cpu" and device.type in state:
+            torch.get_device_module(device).set_rng_state(state[device.type], device)

@@ -139,7 +139,8 @@ def draw_agents(batch: HeteroData, standing_share: float) -> tuple[Tensor, Tenso
         draw = torch.rand(stands.shape, device=stands.device)
         drawn = labelled & (~stands | (draw < standing_share))
     importance = torch.where(stands, 1 / standing_share, 1.0)
-    return drawn.nonzero()[:, 0], importance[drawn]
+    rows = drawn.nonzero()[:, 0]
+    return rows, importance[rows]
 
 
 def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
