@@ -1,143 +1,161 @@
-"""Histories of tracks against a dictionary of detections, and the time grid under jittering clocks."""
+"""Histories of tracks are those of the scenario that was recorded until then."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
-from trajpred.onboard.history import HistoryTable, States, TimeGrid
+from trajpred.data.tracks import OBJECT_TYPES, Tracks
+from trajpred.onboard.history import HistoryTable, States
 
-LENGTH, STEP, UNIX_S = 6, 0.1, 1.7e9
+LENGTH, STEP, UNIX_S = 30, 0.1, 1.7e9
 
 
-def add(table: HistoryTable, positions: dict[str, tuple[float, float]]) -> list[str]:
+def states_of(positions: dict[str, tuple[float, float]], motion: np.ndarray | None = None) -> States:
+    """Return the detections at one time; ``motion``: ``[N, 3]`` headings, velocities, or unknown."""
     N = len(positions)
+    if motion is None:
+        motion = np.full((N, 3), np.nan)
     position = np.array(list(positions.values())).reshape(N, 2)
-    states = States(
-        np.array(list(positions), np.str_), position, np.full((N, 3), np.nan), np.zeros(N, np.int8)
-    )
-    return table.add(states, max_speed=100.0, max_jump_m=5.0)
+    names = np.array(list(positions), np.str_)
+    return States(names, position, motion[:, 0], motion[:, 1:], np.zeros(N, np.int8))
 
 
-def test_table_holds_the_detections_of_the_last_steps() -> None:
-    random, table, now = np.random.default_rng(0), HistoryTable(LENGTH, STEP, 100), 0
-    log: dict[tuple[str, int], tuple[float, float]] = {}
-    for _ in range(60):
-        passed = int(random.integers(0, 4))
-        now += passed
-        table.advance(passed)
-        positions = {f"t{i}": tuple(random.normal(0, 1, 2)) for i in range(5) if random.random() < 0.4}
-        assert add(table, positions) == []
-        log |= {(name, now): position for name, position in positions.items()}
-        expected = {(name, step): x for (name, step), x in log.items() if step > now - LENGTH}
-        assert set(table.track_id) == {name for name, _ in expected}
-        if not len(table):
+def add(table: HistoryTable, time_s: float, states: States) -> list[str]:
+    table.advance(time_s)
+    return table.add(time_s, states, max_speed=100.0, max_jump_m=5.0)
+
+
+def assert_same_history(found: Tracks, recorded: Scenario) -> None:
+    """The last steps of both are the same; a table has forgotten tracks that have none there."""
+    expected = resample(recorded, STEP).tracks
+    steps = min(LENGTH, expected.valid.shape[1])
+    expected = expected.window(expected.valid.shape[1] - steps, steps)
+    assert found.valid.shape[1] == steps
+    seen = found.track_id[found.valid.any(axis=1)]
+    assert set(seen) == set(expected.track_id[expected.valid.any(axis=1)])
+    for name in seen:
+        a, b = found.index(name), expected.index(name)
+        assert np.array_equal(found.valid[a], expected.valid[b])
+        np.testing.assert_allclose(found.position[a], expected.position[b], atol=1e-4)
+        np.testing.assert_allclose(found.velocity[a], expected.velocity[b], atol=1e-4)
+        np.testing.assert_allclose(found.heading[a], expected.heading[b], atol=1e-4)
+
+
+@pytest.mark.parametrize("rate", [1, 4, 10, 50])
+def test_histories_are_those_of_the_resampled_scenario(rate: int) -> None:
+    """On a jittering clock, with tracks that come and go; what is older than the history is cut."""
+    random = np.random.default_rng(0)
+    names, count = [f"t{i}" for i in range(5)], 6 * rate
+    seconds = np.cumsum(random.uniform(0.8, 1.2, count)) / rate
+    valid = random.random((5, count)) < 0.6
+    valid[0] = True
+    position = np.cumsum(random.normal(0, 2 / rate, (5, count, 2)), axis=1)
+    heading = random.uniform(-3, 3, (5, count))
+    velocity = random.normal(0, 5, (5, count, 2))
+    motion = np.concatenate((heading[..., None], velocity), -1)
+    table = HistoryTable(LENGTH, STEP, 100)
+    for now in range(count):
+        rows = np.flatnonzero(valid[:, now])
+        positions = {names[row]: tuple(position[row, now]) for row in rows}
+        assert add(table, UNIX_S + seconds[now], states_of(positions, motion[rows, now])) == []
+        if now < 2 or now % max(1, rate // 2):
             continue
-        tracks = table.tracks()
-        tracks.validate()
-        found = {
-            (str(tracks.track_id[row]), now - LENGTH + 1 + column): tuple(tracks.position[row, column])
-            for row, column in np.argwhere(tracks.valid)
-        }
-        assert found == expected
-        since = dict(zip(table.track_id, table.steps_since_seen(), strict=True))
-        latest: dict[str, int] = {}
-        for name, step in expected:
-            latest[name] = max(step, latest.get(name, step))
-        assert since == {name: now - latest[name] for name in since}
+        until = slice(0, now + 1)
+        mask = valid[:, until]
+        states = {"heading": heading[:, until] * mask, "velocity": velocity[:, until] * mask[..., None]}
+        recorded = Scenario.from_arrays(
+            position[:, until], num_observed=now + 1, valid=mask, track_id=names, **states
+        )
+        stamps_ns = np.round(seconds[until] * 1e9).astype(np.int64)
+        recorded = replace(recorded, timestamps_ns=stamps_ns)
+        assert_same_history(table.resampled(UNIX_S + seconds[now], table.memory_s), recorded)
+
+
+@pytest.mark.parametrize("rate", [1, 3, 10, 25, 50])
+def test_missing_motion_is_that_of_a_scenario_without_it(rate: int) -> None:
+    """Of a car that comes to a halt, one that creeps, and one that stands, also longer than the history."""
+    time = np.arange(9 * rate) / rate
+    x = np.minimum(time, 4.0)
+    driving = np.stack((8 * x - x**2, 0.05 * x**3), -1)
+    creeping = np.stack((0 * time, -0.3 * time), -1)
+    standing = np.stack((0.2 * np.sin(9 * time), 0 * time), -1)
+    position = np.stack((driving, creeping, standing))
+    table = HistoryTable(LENGTH, STEP, 100)
+    for now in range(len(time)):
+        positions = {name: tuple(position[row, now]) for row, name in enumerate("abc")}
+        assert add(table, time[now], states_of(positions)) == []
+        if now and now % max(1, rate // 2) == 0:
+            names = list("abc")
+            recorded = Scenario.from_arrays(
+                position[:, : now + 1], num_observed=now + 1, step_s=1 / rate, track_id=names
+            )
+            assert_same_history(table.resampled(time[now], table.memory_s), recorded)
+    final = table.resampled(time[-1], table.memory_s)
+    assert final.heading[0, -1] > 0.5
+    assert final.heading[1, -1] == pytest.approx(-np.pi / 2)
+    assert final.heading[2, -1] == 0
 
 
 @pytest.mark.parametrize(("steps", "limit_m"), [(0, 15.0), (1, 15.0), (3, 35.0)])
 def test_history_is_dropped_after_a_jump(steps: int, limit_m: float) -> None:
-    """The limit is 5 m plus the distance at 100 m/s, over at least one step."""
+    """The limit is 5 m plus the distance at 100 m/s since the update before."""
     table = HistoryTable(LENGTH, STEP, 100)
-    add(table, {"near": (0, 0), "far": (0, 0)})
-    table.advance(1)
-    add(table, {"near": (1, 0), "far": (1, 0)})
-    table.advance(steps)
-    assert add(table, {"near": (1 + limit_m - 0.1, 0), "far": (1 + limit_m + 0.1, 0)}) == ["far"]
-    valid = table.tracks().valid
+    add(table, 0.0, states_of({"near": (1, 0), "far": (1, 0)}))
+    if steps != 1:
+        add(table, 0.1, states_of({"near": (1, 0), "far": (1, 0)}))
+    now_s = 0.1 if steps < 2 else 0.1 + steps * STEP
+    jumped = add(table, now_s, states_of({"near": (limit_m + 0.9, 0), "far": (limit_m + 1.1, 0)}))
+    assert jumped == ["far"]
+    valid = table.resampled(now_s, 1.0).valid
     assert valid[:, -1].all()
     assert valid[0, :-1].any()
     assert not valid[1, :-1].any()
 
 
-def test_missing_motion_is_that_of_a_scenario_without_it() -> None:
-    """Also for a track that stood through the whole history."""
-    table, positions = HistoryTable(LENGTH, STEP, 100), [(0.0, 1.2 * min(step, 3)) for step in range(20)]
-    for now, position in enumerate(positions):
-        table.advance(1)
-        add(table, {"a": position})
-        window = np.array(positions[max(0, now + 1 - LENGTH) : now + 1])
-        expected = Scenario.from_arrays(window[None], num_observed=len(window)).tracks
-        for name in ("heading", "velocity"):
-            found = getattr(table.tracks(), name)[:, -len(window) :]
-            np.testing.assert_allclose(found, getattr(expected, name), atol=1e-9)
-        if now == 3:
-            np.testing.assert_allclose(table.tracks().velocity[0, -1], [0, 12.0])
-    assert table.tracks().heading[0, -1] == 0
-
-
-def steps(times_s: Sequence[float] | np.ndarray) -> list[int]:
-    """Count the steps from each update to the next."""
-    grid = TimeGrid(STEP)
-    grid.start(float(times_s[0]))
-    return [grid.advance(float(time_s)) for time_s in times_s[1:]]
-
-
-def test_grid_counts_gaps_on_an_exact_clock() -> None:
-    assert steps(UNIX_S + STEP * np.arange(2000)) == [1] * 1999
-    assert steps(STEP * np.array([0, 1, 4, 4, 5, 30])) == [1, 3, 0, 1, 25]
+def test_derived_velocities_are_those_of_road_users() -> None:
+    """A detection that is 3 m off, 20 ms after the first, is no speed of 150 m/s."""
+    table = HistoryTable(LENGTH, STEP, 100)
+    add(table, 0.0, states_of({"a": (0, 0)}))
+    add(table, 0.02, states_of({"a": (3, 0)}))
+    assert not table.resampled(0.02, 1.0).velocity.any()
 
 
 def test_tracks_beyond_the_limit_are_forgotten_from_the_oldest() -> None:
     table = HistoryTable(LENGTH, STEP, 3)
-    for name in "abcab":
-        add(table, {name: (0, 0)})
-        table.advance(1)
-    add(table, {"d": (0, 0), "e": (0, 0)})
+    for step, name in enumerate("abcab"):
+        add(table, step * STEP, states_of({name: (0, 0)}))
+    add(table, 0.5, states_of({"d": (0, 0), "e": (0, 0)}))
     assert table.track_id.tolist() == ["b", "d", "e"]
-    assert table.steps_since_seen().tolist() == [1, 0, 0]
+    np.testing.assert_allclose(table.last_seen_s(), [0.4, 0.5, 0.5])
 
 
-def measured(intervals_s: Sequence[float] | np.ndarray) -> float:
-    """Return the seconds between steps that a grid measures from these intervals between updates."""
-    grid = TimeGrid(STEP)
-    grid.start(UNIX_S)
-    for time_s in UNIX_S + np.cumsum(intervals_s):
-        grid.advance(float(time_s))
-    return grid.measured_step_s
+@pytest.mark.parametrize(("rate", "updates"), [(1, 4), (50, 152), (5000, 602)])
+def test_memory_is_bounded_at_any_rate(rate: int, updates: int) -> None:
+    """A history of 3 s, and the update before; those that come within 5 ms of each other are one."""
+    table = HistoryTable(LENGTH, STEP, 100)
+    for step in range(5 * rate):
+        add(table, step / rate, states_of({"a": (0, 0)}))
+        assert table._states.shape[2] <= updates
+    assert table._states.shape[2] > 0.9 * updates - 1
 
 
-def test_the_step_of_regular_updates_is_measured() -> None:
-    """As the mean of a recording's intervals; jitter leaves the model's."""
-    regular = np.full(49, 0.1000019)
-    assert measured([]) == measured(0.1 + np.random.default_rng(0).normal(0, 0.004, 49)) == STEP
-    assert measured(regular) == pytest.approx(0.1000019, abs=1e-8)
-    assert measured([*regular[:20], 0.3000057, *regular[:20]]) == pytest.approx(0.1000019, abs=1e-8)
-    assert measured([*regular, 0.104]) == STEP
-    assert measured([0.13, 0.07, *regular]) == pytest.approx(0.1000019, abs=1e-8)
+def test_short_histories_are_interpolated_between_updates_once_a_second() -> None:
+    table = HistoryTable(3, STEP, 100)
+    for step in range(4):
+        add(table, step, states_of({"a": (8.0 * step, 0)}))
+    found = table.resampled(3.0, 1.0)
+    assert found.valid.tolist() == [[True] * 3]
+    np.testing.assert_allclose(found.position[0, :, 0], [22.4, 23.2, 24.0])
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.25, 0.5, 0.75])
-@pytest.mark.parametrize("rate", [9.8, 10.0, 10.2])
-def test_grid_follows_a_jittering_clock(offset: float, rate: float) -> None:
-    """With 4 ms of jitter and a first update ``offset`` steps early, no step is skipped or repeated."""
-    times_s = UNIX_S + np.arange(1000) / rate
-    times_s += np.random.default_rng(0).normal(0, 0.004, 1000) if rate == 10 else 0
-    times_s[0] -= offset * STEP
-    found = steps(np.sort(times_s))
-    assert found[20:] == [1] * len(found[20:])
-
-
-@pytest.mark.parametrize(("rate", "counts"), [(20.0, {0, 1}), (40.0, {0, 1}), (5.0, {2}), (7.0, {1, 2})])
-def test_grid_keeps_time_at_other_rates(rate: float, counts: set[int]) -> None:
-    times_s = np.arange(2000) / rate
-    found = np.array(steps(times_s + np.random.default_rng(0).normal(0, 0.002, 2000)))
-    assert set(found.tolist()) <= counts
-    np.testing.assert_allclose(np.cumsum(found), times_s[1:] / STEP, atol=1.5)
-    if rate == 20.0:
-        assert set((found[20:-1] + found[21:]).tolist()) == {1}, "two updates per step"
+def test_types_are_the_latest() -> None:
+    table = HistoryTable(LENGTH, STEP, 100)
+    add(table, 0.0, states_of({"a": (0, 0)}))
+    bus = OBJECT_TYPES.index("bus")
+    add(table, 0.1, states_of({"a": (0, 0)})._replace(object_type=np.array([bus], np.int8)))
+    assert table.resampled(0.1, 1.0).object_type.tolist() == [bus]

@@ -47,10 +47,10 @@ def test_invalid_position(stream: StreamingForecaster, value: float) -> None:
 def test_invalid_motion_is_derived_from_positions(stream: StreamingForecaster, value: float) -> None:
     drive(stream)
     stream.update(0.6, Detections(["a"], [(6.0, 0.0)], velocity=[(value, 1.0)]))
-    np.testing.assert_allclose(stream.history.tracks().velocity[0, -1], [10.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(stream.tracks.velocity[0, -1], [10.0, 0.0], atol=1e-6)
     found = stream.update(0.7, Detections(["a"], [(7.0, 0.0)], heading=[value]))
     assert found.validate().track_id.tolist() == ["a"]
-    assert abs(stream.history.tracks().heading[0, -1]) <= np.pi
+    assert abs(stream.tracks.heading[0, -1]) <= np.pi
 
 
 def test_first_usable_detection_of_a_duplicate_id_counts(stream: StreamingForecaster) -> None:
@@ -59,7 +59,7 @@ def test_first_usable_detection_of_a_duplicate_id_counts(stream: StreamingForeca
     assert "duplicate" in warnings(found)
     assert "a, b" in warnings(found)
     assert not found.not_predicted
-    tracks = stream.history.tracks()
+    tracks = stream.tracks
     latest = dict(zip(tracks.track_id, tracks.position[:, -1].tolist(), strict=True))
     assert latest == {"a": [0, 0], "b": [7, 7]}
 
@@ -164,11 +164,11 @@ def test_masks_tensors_and_bytes_are_read(stream: StreamingForecaster) -> None:
     assert not found.warnings
     assert found.track_id.tolist() == ["a"]
     assert "not finite" in found.not_predicted["7"]
-    np.testing.assert_allclose(stream.history.tracks().velocity[0, -1], [10.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(stream.tracks.velocity[0, -1], [10.0, 0.0], atol=1e-6)
     moved = torch.tensor([[7.0, 0.0]], requires_grad=True)
     found = stream.update(0.7, Detections(["a"], moved))  # type: ignore[arg-type]
     assert not found.warnings
-    assert stream.history.tracks().position[0, -1].tolist() == [7.0, 0.0]
+    assert stream.tracks.position[0, -1].tolist() == [7.0, 0.0]
 
 
 @pytest.mark.parametrize("name", [None, np.nan, ["a"], b"\xff"])

@@ -192,7 +192,7 @@ def replay_drive(
             if isinstance(file, DriveLines):
                 file.add(timestamp_s, detected, update.forecast)
             elif file is not None and update.forecast.timestamp_s == timestamp_s:
-                file.add(tracked, stream.history.tracks(), update.forecast)
+                file.add(tracked, stream.tracks, update.forecast)
         if not result.latency_ms:  # within the block, so that an earlier file stays
             print_problems(tracks, drive.problems)
             raise DataError(f"has no readable message in {drive.topic}", file=tracks)

@@ -134,6 +134,8 @@ def as_name(value: Any, field: str) -> str:
 
     Raises: DataError if it is missing (None, NaN, masked), a collection, or other bytes.
     """
+    if type(value) is str:
+        return value
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         is_masked = value is np.ma.masked
         value = None if is_masked else value.item()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.data.geometry import direction, norm, rotate, unit_vector, wrap_angle
+from trajpred.data.geometry import direction, last_step, norm, rotate, unit_vector, wrap_angle
 
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
@@ -25,6 +25,8 @@ KNOWN_ZERO = 1e-12
 STEP_S = 0.1
 #: Steps whose velocities are fitted from the same sums; more steps would lose precision.
 BLOCK = 256
+#: Seconds of the positions to which a velocity is fitted.
+FIT_S = 1.0
 
 
 def displacement_on_arc(
@@ -47,7 +49,7 @@ def hold_last(values: NDArray[np.float64], valid: NDArray[np.bool_], initial: An
 
 
 def causal_velocity(
-    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window_s: float = 1.0
+    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window_s: float = FIT_S
 ) -> NDArray[np.float64]:
     """Estimate velocity at each step as the slope of a line fitted to the last ``window_s`` seconds.
 
@@ -67,7 +69,7 @@ def causal_velocity(
     velocity = np.zeros((A, T, 2))
     if not A * T:
         return velocity
-    window = max(2, round(window_s / step_s))
+    window = fit_steps(step_s, window_s)
     block = max(BLOCK, 2 * window)
     for start in range(0, T, block):
         # Windows of a block's first steps begin in the block before.
@@ -81,6 +83,11 @@ def causal_velocity(
     if not is_alone.any():
         return velocity
     return np.where(is_alone[..., None], _differences(position, valid, step_s), velocity)
+
+
+def fit_steps(step_s: float, window_s: float = FIT_S) -> int:
+    """Return how many steps of ``step_s`` seconds a velocity is fitted to, the current one included."""
+    return max(2, round(window_s / step_s))
 
 
 def _differences(
@@ -113,15 +120,53 @@ def _window_slopes(
     terms = np.concatenate((time_terms, xy, xy * time[:, None]), -1)
     total = np.cumsum(terms, axis=1)
     total[:, window:] -= total[:, : max(T - window, 0)].copy()
-    n = total[..., 0:1]
-    sum_t = total[..., 1:2]
-    sum_tt = total[..., 2:3]
-    sum_xy = total[..., 3:5]
-    sum_txy = total[..., 5:7]
-    fits = (n > 1) & valid[..., None]
+    fits = (total[..., 0] > 1) & valid
+    return np.where(fits[..., None], _slope(total), 0.0)
+
+
+def _slope(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the slopes ``[..., 2]`` of lines fitted to points; zero for a single one at the origin.
+
+    ``sums``: ``[..., 7]`` of 1, t, t², x, y, x t and y t over the points.
+    """
+    n = sums[..., 0:1]
+    sum_t = sums[..., 1:2]
+    sum_tt = sums[..., 2:3]
+    sum_xy = sums[..., 3:5]
+    sum_txy = sums[..., 5:7]
     spread = n * sum_tt - sum_t**2
-    slope = (n * sum_txy - sum_t * sum_xy) / np.where(fits, spread, 1.0)
-    return np.where(fits, slope, 0.0)
+    slope: NDArray[np.float64] = (n * sum_txy - sum_t * sum_xy) / np.where(n > 1, spread, 1.0)
+    return slope
+
+
+def latest_velocity(
+    position: NDArray[np.float64], valid: NDArray[np.bool_], time: NDArray[np.float64], first: int
+) -> NDArray[np.float64]:
+    """Estimate the velocity of the last state as :func:`causal_velocity` does, from true times.
+
+    Args:
+        position: ``[A, T, 2]`` metres.
+        valid: ``[A, T]``, True for the last state.
+        time: ``[T]`` seconds, ascending.
+        first: the first state of the fit. Where only the last one is valid from there on, the velocity is the
+            mean since the valid one before it, and zero without any.
+
+    Returns:
+        ``[A, 2]`` m/s.
+    """
+    since = time - time[-1]
+    displacement = np.where(valid[..., None], position - position[:, -1:], 0.0)
+    t = since[first:]
+    n_t_tt = valid[:, first:] @ np.stack((np.ones_like(t), t, t**2), -1)
+    xy = displacement[:, first:]
+    slope = _slope(np.concatenate((n_t_tt, xy.sum(axis=1), t @ xy), -1))
+    is_alone = (n_t_tt[:, 0] == 1) & (valid.sum(axis=1) > 1)
+    if not is_alone.any():
+        return slope
+    before = last_step(valid[:, :-1])
+    row = np.arange(len(valid))
+    mean = displacement[row, before] / since[before][:, None]
+    return np.where(is_alone[:, None], mean, slope)
 
 
 def first_position(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:

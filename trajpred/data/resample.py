@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import unit_vector, wrap_angle
-from trajpred.data.motion import given_heading, heading_known
+from trajpred.data.motion import UNKNOWN_HEADING, given_heading, heading_known
 from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS
 from trajpred.data.tracks import Tracks
@@ -74,8 +74,8 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
     require(0 < step_s < np.inf, "step_s", f"must be a positive number of seconds, is {step_s}")
     now = scenario.num_observed - 1
     time = (scenario.timestamps_ns - scenario.timestamps_ns[now]) / 1e9
-    before = int(-time[0] / step_s + SAME_TIME)
-    after = int(time[-1] / step_s + SAME_TIME)
+    before = whole_steps(-time[0], step_s)
+    after = whole_steps(time[-1], step_s)
     if before == after == 0:
         before = 1  # one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
@@ -111,62 +111,86 @@ def _states(
     gap_s: float,
     step_s: float,
 ) -> Tracks:
-    """Interpolate the states at ``time`` ``[T]`` to the times ``grid`` ``[G]``, in seconds.
+    """Resample tracks as :func:`states_at` does."""
+    known = heading_known(tracks.heading, tracks.position, tracks.valid)
+    motion = np.concatenate((tracks.position, tracks.velocity), axis=-1)
+    heading = np.where(known, tracks.heading, np.nan)
+    states = np.concatenate((np.moveaxis(motion, -1, 0), heading[None]))
+    return replace(tracks, **states_at(states, tracks.valid, time, grid, gap_s=gap_s, step_s=step_s))
+
+
+def whole_steps(seconds: float, step_s: float) -> int:
+    """Return how many steps of ``step_s`` seconds fit into ``seconds``."""
+    return int(seconds / step_s + SAME_TIME)
+
+
+def states_at(
+    states: NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    time: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    *,
+    gap_s: float,
+    step_s: float,
+) -> dict[str, Any]:
+    """Interpolate states at ``time`` ``[T]`` to the times ``grid`` ``[G]``, as :func:`resample` says.
 
     Args:
-        tracks: the recorded states.
-        time: ``[T]`` of the recorded states.
-        grid: ``[G]``, the new times.
+        states: ``[5, A, T]`` position, velocity and heading, NaN where the heading is unknown.
+        valid: ``[A, T]``.
+        time: ``[T]`` seconds, ascending.
+        grid: ``[G]`` seconds, ascending.
         gap_s: longest time between two states that are interpolated.
         step_s: step of the grid.
+
+    Returns:
+        The columns :data:`STATES` of :class:`~trajpred.data.tracks.Tracks` at the times of the grid.
     """
-    row = np.arange(len(tracks))[:, None]
-    left, right = _neighbours(tracks.valid, time, grid + SAME_TIME * step_s)
-    left_valid = tracks.valid[row, left]
-    right_valid = tracks.valid[row, right]
-    apart = time[right] - time[left]
-    elapsed = grid - time[left]
-    share = (elapsed / np.where(apart > 0, apart, 1.0)).clip(0.0, 1.0)
-    between = left_valid & right_valid & (apart <= gap_s) & (share > SAME_TIME)
+    A, T = valid.shape
+    left, right = _neighbours(valid, time, grid + SAME_TIME * step_s)
+    start = np.arange(A)[:, None] * T
+    left_valid = valid.take(start + left)
+    right_valid = valid.take(start + right)
+    left_time = time.take(left)
+    right_time = time.take(right)
+    apart = right_time - left_time
+    differ = apart > 0  # they are the same state after the last one
+    share = ((grid - left_time) / np.where(differ, apart, 1.0)).clip(0.0, 1.0)
+    between = left_valid & right_valid & differ & (apart <= gap_s) & (share > SAME_TIME)
 
-    # Elsewhere the nearest state counts, if it lies within half a step.
+    # Elsewhere the nearest state counts, if it lies within half a step: it is both neighbours.
     use_right = ((share > 0.5) & right_valid) | ~left_valid
-    nearest = np.where(use_right, right, left)
-    after = grid - time[nearest]
-    is_near = tracks.valid[row, nearest] & (np.abs(after) <= (0.5 + SAME_TIME) * step_s)
-    valid = between | is_near
+    after = grid - np.where(use_right, right_time, left_time)
+    is_near = np.where(use_right, right_valid, left_valid) & (np.abs(after) <= (0.5 + SAME_TIME) * step_s)
+    left = np.where(between | ~use_right, left, right)
+    right = np.where(between | use_right, right, left)
+    share = np.where(between, share, 0.0)
+    after = np.where(between, 0.0, after)
 
-    def mix(values: NDArray[np.float64], moved: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Interpolate between two states, and take ``moved`` ``[A, G, 2]`` where one counts."""
-        change = values[row, right] - values[row, left]
-        mixed = values[row, left] + share[..., None] * change
-        chosen = np.where(between[..., None], mixed, moved)
-        return np.where(valid[..., None], chosen, 0.0)
-
-    velocity = tracks.velocity[row, nearest]
-    moved_position = tracks.position[row, nearest] + velocity * after[..., None]
-    heading = np.where(between, _turned(tracks, left, right, share), tracks.heading[row, nearest])
-    return replace(
-        tracks,
-        valid=valid,
-        position=mix(tracks.position, moved_position),
-        heading=np.where(valid, heading, 0.0),
-        velocity=mix(tracks.velocity, velocity),
-    )
+    rows = states.reshape(5, A * T)
+    before = rows.take(start + left, axis=1)
+    following = rows.take(start + right, axis=1)
+    found = between | is_near
+    motion = np.where(found, before[:4] + share * (following[:4] - before[:4]), 0.0)
+    x, y, vx, vy = motion
+    heading = _turned(before[4], following[4], share)
+    return {
+        "valid": found,
+        "position": np.stack((x + after * vx, y + after * vy), -1),
+        "velocity": np.stack((vx, vy), -1),
+        "heading": np.where(found, heading, UNKNOWN_HEADING),
+    }
 
 
 def _turned(
-    tracks: Tracks, left: NDArray[np.int64], right: NDArray[np.int64], share: NDArray[np.float64]
+    before: NDArray[np.float64], following: NDArray[np.float64], share: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Interpolate headings ``[A, G]`` between the steps ``left`` and ``right``, or return the known one."""
-    row = np.arange(len(tracks))[:, None]
-    known = heading_known(tracks.heading, tracks.position, tracks.valid)
-    before = tracks.heading[row, left]
-    after = tracks.heading[row, right]
-    turned = given_heading(wrap_angle(before + share * wrap_angle(after - before)))
-    both_known = known[row, left] & known[row, right]
-    either = np.where(known[row, left], before, after)
-    return np.where(both_known, turned, either)
+    """Interpolate headings ``[A, G]``, NaN where unknown; where one is, return the other."""
+    turn = wrap_angle(following - before)
+    turned = given_heading(wrap_angle(before + share * turn))
+    either = np.where(np.isnan(before), following, before)
+    heading = np.where((share > 0) & ~np.isnan(turned), turned, either)
+    return np.where(np.isnan(heading), UNKNOWN_HEADING, heading)
 
 
 def _neighbours(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.data.motion import mean_step_s
+from trajpred.data.motion import STEP_S, mean_step_s
 from trajpred.errors import require
 
 #: Recorded frames farther apart than this, in steps, have lost ones between them.
@@ -83,6 +83,17 @@ def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
     usual = _usual(observed if len(observed) >= FEWEST_INTERVALS else intervals)
     steps = np.maximum(np.ceil(intervals / usual - GAP_STEPS) + 1, 1)
     return np.concatenate(([0], np.cumsum(steps))).astype(np.int64)
+
+
+def regular_step_s(timestamps_ns: NDArray[np.int64]) -> float:
+    """Return the mean seconds between the steps of frames with stamps ``[T]``, those of lost frames included.
+
+    Returns :data:`~trajpred.data.motion.STEP_S` for a single frame.
+    """
+    steps = int(frame_steps(timestamps_ns, len(timestamps_ns))[-1])
+    if steps == 0:
+        return STEP_S
+    return float(timestamps_ns[-1] - timestamps_ns[0]) / 1e9 / steps
 
 
 def _usual(intervals: NDArray[np.int64]) -> float:

@@ -50,7 +50,7 @@ class DriveFile:
 
     Example:
         >>> with DriveFile("predicted.mcap", lane_map, step_s=0.1) as file:
-        ...     file.add(tracked, stream.history.tracks(), forecast)
+        ...     file.add(tracked, stream.tracks, forecast)
     """
 
     def __init__(

@@ -20,6 +20,7 @@ from trajpred.data.checks import as_array
 from trajpred.data.files import atomic_file
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import heading_known
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
@@ -95,13 +96,14 @@ def timed_update(
 
 
 def detections(scenario: Scenario, step: int) -> Detections:
-    """Return the states of all tracks that are valid at ``step``."""
+    """Return the states of all tracks that are valid at ``step``, without the headings that are unknown."""
     tracks = scenario.tracks
     rows = np.flatnonzero(tracks.valid[:, step])
+    known = heading_known(tracks.heading, tracks.position, tracks.valid)[rows, step]
     return Detections(
         tracks.track_id[rows].tolist(),
         tracks.position[rows, step],
-        tracks.heading[rows, step],
+        np.where(known, tracks.heading[rows, step], np.nan),
         tracks.velocity[rows, step],
         [OBJECT_TYPES[index] for index in tracks.object_type[rows].tolist()],
     )

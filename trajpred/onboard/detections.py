@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.data.checks import MAX_NAME, as_array, as_name, encode, is_name
 from trajpred.data.geometry import norm, wrap_angle
 from trajpred.data.motion import given_heading
-from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES
 from trajpred.errors import DataError, quoted, require, shortened
 from trajpred.onboard.history import States
 from trajpred.onboard.lane_cache import MAX_COORDINATE
@@ -29,10 +30,11 @@ class Detections(NamedTuple):
         track_id: N ids.
         position: ``[N, 2]`` metres.
         heading: ``[N]`` radians. Where missing or not finite, it is derived from the positions so far, as in
-            training: the latest direction of travel in the history, or, for tracks that never moved in it,
-            the direction of the nearest lane.
-        velocity: ``[N, 2]`` m/s. Where missing, not finite or faster than :data:`MAX_SPEED`, it is derived
-            from the positions so far too.
+            training: the latest direction of travel, or, for tracks that have never moved, the direction of
+            the nearest lane. All are, with a warning, where one is beyond
+            :data:`~trajpred.data.tracks.MAX_HEADING`: they are in degrees.
+        velocity: ``[N, 2]`` m/s. Where missing, not finite or, with a warning, faster than
+            :data:`MAX_SPEED`, it is derived from the positions so far too.
         object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``.
     """
 
@@ -83,25 +85,50 @@ def validated(
     except DataError as error:
         warnings.append(f"detections omitted: {error}")
         return None
-    track_id = np.array([name if is_name(name) else "" for name in ids], np.str_)
-    near = (np.abs(position) <= MAX_COORDINATE).all(axis=1)
-    named = track_id != ""
+    near: list[bool] = np.all(np.abs(position) <= MAX_COORDINATE, axis=1).tolist()
     far = f"its position is not finite or beyond {MAX_COORDINATE:g} m"
     nameless = f"its id is not 1 to {MAX_NAME} printable characters"
-    usable = near & named
     rejected: dict[str, str] = {}
-    for row in np.flatnonzero(~usable):
-        rejected[ids[row]] = far if named[row] else nameless
-    unique, count = np.unique(track_id[named], return_counts=True)
-    if (count > 1).any():
-        duplicates = shortened(", ".join(unique[count > 1].tolist()))
-        warnings.append(f"duplicate ids, the first usable detection counts: {duplicates}")
-    rows = np.flatnonzero(usable)
-    rows = rows[np.sort(np.unique(track_id[rows], return_index=True)[1])]
-    velocity = np.where(norm(velocity)[:, None] <= MAX_SPEED, velocity, np.nan)
-    heading = given_heading(wrap_angle(np.where(np.isfinite(heading), heading, np.nan)))
-    motion = np.concatenate((heading[:, None], velocity), axis=1)
-    return States(track_id[rows], position[rows], motion[rows], object_type[rows]), rejected
+    first_usable: dict[str, int] = {}
+    count: Counter[str] = Counter()
+    for row, name in enumerate(ids):
+        if not is_name(name):
+            rejected[name] = nameless
+            continue
+        count[name] += 1
+        if near[row]:
+            first_usable.setdefault(name, row)
+        else:
+            rejected[name] = far
+    duplicates = sorted(name for name in count if count[name] > 1)
+    if duplicates:
+        names = shortened(", ".join(duplicates))
+        warnings.append(f"duplicate ids, the first usable detection counts: {names}")
+    rows = np.array(list(first_usable.values()), np.int64)
+    heading = _headings(heading, warnings)
+    velocity = _velocities(velocity, warnings)
+    track_id = np.array(list(first_usable), np.str_)
+    states = States(track_id, position[rows], heading[rows], velocity[rows], object_type[rows])
+    return states, rejected
+
+
+def _headings(heading: NDArray[np.float64], warnings: list[str]) -> NDArray[np.float64]:
+    """Return ``[N]`` wrapped headings, NaN where unknown; if one can only be in degrees, all are unknown."""
+    finite = np.isfinite(heading)
+    if (np.abs(heading[finite]) > MAX_HEADING).any():
+        warnings.append("headings omitted, they follow from positions: must be radians, not degrees")
+        finite[:] = False
+    return given_heading(wrap_angle(np.where(finite, heading, np.nan)))
+
+
+def _velocities(velocity: NDArray[np.float64], warnings: list[str]) -> NDArray[np.float64]:
+    """Return ``[N, 2]`` velocities, NaN where unknown or faster than :data:`MAX_SPEED`."""
+    usable = norm(velocity) <= MAX_SPEED
+    too_fast = ~usable & np.isfinite(velocity).all(axis=1)
+    if too_fast.any():
+        limit = f"above {MAX_SPEED:g} m/s"
+        warnings.append(f"velocities {limit} omitted, they follow from positions: must be metres per second")
+    return np.where(usable[:, None], velocity, np.nan)
 
 
 def _object_types(names: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:

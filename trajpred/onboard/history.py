@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.checks import as_number, row_of
-from trajpred.data.geometry import norm
-from trajpred.data.motion import causal_heading, causal_velocity
+from trajpred.data.geometry import direction, norm
+from trajpred.data.motion import MOVED_M, STANDING_SPEED, fit_steps, given_heading, latest_velocity
+from trajpred.data.resample import states_at, whole_steps
+from trajpred.data.time import GAP_STEPS, SHORTEST_STEP_S, frame_steps, regular_step_s
 from trajpred.data.tracks import TrackCategory, Tracks
 from trajpred.errors import require
 
@@ -41,13 +43,20 @@ def seconds_of(timestamp: Any, step_s: float) -> float:
     return seconds
 
 
-#: Share of its offset from an update by which the time grid moves towards that update.
-FOLLOW = 0.1
-#: Largest difference of an interval between updates from whole steps (as a share of them) that is a clock's
-#: rate and not jitter.
-REGULAR = 1e-4
-#: The columns of :class:`HistoryTable`.
-_COLUMNS = ("track_id", "_object_type", "_valid", "_position", "_motion")
+#: Fewest seconds that are kept, so that states once a second are interpolated for the shortest history too.
+SHORTEST_MEMORY_S = 2.0
+#: The arrays of :class:`HistoryTable` with a row for each track; those of ``_states`` come second.
+_COLUMNS = ("track_id", "_object_type", "_first_position", "_has_travelled", "_valid")
+
+_NOBODY = Tracks(
+    track_id=np.zeros(0, np.str_),
+    object_type=np.zeros(0, np.int8),
+    category=np.zeros(0, np.int8),
+    valid=np.zeros((0, 1), np.bool_),
+    position=np.zeros((0, 1, 2)),
+    heading=np.zeros((0, 1)),
+    velocity=np.zeros((0, 1, 2)),
+)
 
 
 class States(NamedTuple):
@@ -56,32 +65,39 @@ class States(NamedTuple):
     Attributes:
         track_id: ``[N]``.
         position: ``[N, 2]`` metres.
-        motion: ``[N, 3]`` heading and velocity, NaN where unknown.
+        heading: ``[N]`` radians, NaN where unknown.
+        velocity: ``[N, 2]`` m/s, NaN where unknown.
         object_type: ``[N]`` int8.
     """
 
     track_id: NDArray[np.str_]
     position: NDArray[np.float64]
-    motion: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    velocity: NDArray[np.float64]
     object_type: NDArray[np.int8]
 
 
 class HistoryTable:
-    """The last ``length`` steps of the tracks detected in them; the last column is the current step.
+    """The states of the tracks that were detected within the history of a model.
+
+    A missing velocity or heading is derived when its state is added, from the states until then, as
+    :func:`~trajpred.data.motion.causal_velocity` and :func:`~trajpred.data.motion.causal_heading` do.
 
     Args:
-        length: number of steps.
-        step_s: seconds between steps.
+        length: number of steps of the model's history.
+        step_s: seconds between them.
         max_tracks: number of tracks kept; of more, those not seen for longest are removed.
 
     Attributes:
         track_id: ``[A]`` strings, oldest track first.
+        memory_s: seconds after its last detection at which a track is removed.
     """
 
     def __init__(self, length: int, step_s: float, max_tracks: int) -> None:
         self.length = length
         self.step_s = step_s
         self.max_tracks = max_tracks
+        self.memory_s = max(length * step_s, SHORTEST_MEMORY_S)
         self.clear()
 
     def __len__(self) -> int:
@@ -89,72 +105,161 @@ class HistoryTable:
 
     def clear(self) -> None:
         """Remove all tracks."""
-        T = self.length
+        #: ``[T]`` seconds of the updates.
+        self._time_s = np.zeros(0)
         self.track_id = np.zeros(0, np.str_)
         self._object_type = np.zeros(0, np.int8)
-        self._valid = np.zeros((0, T), np.bool_)
-        self._position = np.zeros((0, T, 2))
-        self._motion = np.zeros((0, T, 3))
+        #: ``[A, 2]`` where each track was first seen.
+        self._first_position = np.zeros((0, 2))
+        #: ``[A]`` whether it has travelled since.
+        self._has_travelled = np.zeros(0, np.bool_)
+        self._valid = np.zeros((0, 0), np.bool_)
+        #: ``[5, A, T]`` position, velocity and heading, NaN where the heading is unknown.
+        self._states = np.zeros((5, 0, 0))
 
-    def advance(self, steps: int) -> None:
-        """Shift the table by ``steps``; tracks without a detection left are removed."""
-        if not steps:
-            return
-        for values in (self._valid, self._position, self._motion):
-            values[:, :-steps] = values[:, steps:].copy()
-            values[:, -steps:] = 0
-        self._keep(np.flatnonzero(self._valid.any(axis=1)))
+    def advance(self, now_s: float) -> None:
+        """Remove what is older than :attr:`memory_s` at ``now_s``."""
+        oldest_s = now_s - self.memory_s
+        # The last update before stays: states are interpolated between it and the next.
+        first = int(np.searchsorted(self._time_s, oldest_s, side="right")) - 1
+        if first > 0:
+            self._time_s = self._time_s[first:]
+            self._valid = self._valid[:, first:]
+            self._states = self._states[..., first:]
+        self._keep(np.flatnonzero(self.last_seen_s() > oldest_s))
 
     def _keep(self, rows: NDArray[np.int64]) -> None:
         if len(rows) < len(self):
             for name in _COLUMNS:
                 setattr(self, name, getattr(self, name)[rows])
+            self._states = self._states[:, rows]
 
-    def add(self, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
-        """Write up to ``max_tracks`` detections into the current step, over earlier ones of the same track.
+    def last_seen_s(self) -> NDArray[np.float64]:
+        """Return ``[A]`` the time of the latest detection of each track."""
+        return self._time_s[_latest(self._valid)] if len(self) else np.zeros(0)
 
-        A track that moved by more than ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another
-        object under the same id: its history is dropped, and its id returned.
+    def add(self, time_s: float, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
+        """Add up to ``max_tracks`` detections at ``time_s``, which is not before earlier ones.
+
+        Updates within :data:`~trajpred.data.time.SHORTEST_STEP_S` of each other count as one, at the time of the
+        first; detections replace earlier ones of the same track and update. A track that moved by more than
+        ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another object under the same id: its
+        history is dropped, and its id returned.
         """
+        if not len(states.track_id):
+            return []
+        if not len(self._time_s) or time_s - self._time_s[-1] >= SHORTEST_STEP_S:
+            self._append_column(time_s)
         rows = self._rows(states.track_id)
-        detected = self._valid[rows]
-        is_tracked = detected.any(axis=1)
-        steps = detected[:, ::-1].argmax(axis=1)
-        previous = self._position[rows, self.length - 1 - steps]
-        allowed = max_jump_m + max_speed * self.step_s * np.maximum(steps, 1)
-        jumped = is_tracked & (norm(states.position - previous) > allowed)
+        self._valid[rows, -1] = False
+        valid = self._valid[rows]
+        before = _latest(valid)
+        x, y, _, _, heading = self._states[:, rows, before]
+        distance = norm(states.position - np.stack((x, y), -1))
+        allowed = max_jump_m + max_speed * (self._time_s[-1] - self._time_s[before])
+        seen = valid.any(axis=1)
+        jumped = seen & (distance > allowed)
         self._valid[rows[jumped]] = False
+        is_new = ~seen | jumped
+        self._first_position[rows[is_new]] = states.position[is_new]
+        self._has_travelled[rows[is_new]] = False
+        held = np.where(self._has_travelled[rows], heading, np.nan)
         self._valid[rows, -1] = True
-        self._position[rows, -1] = states.position
-        self._motion[rows, -1] = states.motion
         self._object_type[rows] = states.object_type
-        latest_first = np.argsort(self.steps_since_seen(), kind="stable")
-        self._keep(np.sort(latest_first[: self.max_tracks]))
+        self._states[:2, rows, -1] = states.position.T
+        velocity = self._velocities(rows, states.velocity, max_speed)
+        self._states[2:4, rows, -1] = velocity.T
+        self._states[4, rows, -1] = self._headings(rows, states.heading, velocity, held)
+        if len(self) > self.max_tracks:
+            latest_first = np.argsort(-_latest(self._valid), kind="stable")
+            self._keep(np.sort(latest_first[: self.max_tracks]))
         return states.track_id[jumped].tolist()
 
-    def steps_since_seen(self) -> NDArray[np.int64]:
-        """Return ``[A]`` steps since the latest detection of each track."""
-        return self._valid[:, ::-1].argmax(axis=1)
+    def _velocities(
+        self, rows: NDArray[np.int64], given: NDArray[np.float64], max_speed: float
+    ) -> NDArray[np.float64]:
+        """Return the velocities ``[N, 2]`` of the latest states of ``rows``; those not given are derived.
 
-    def tracks(self) -> Tracks:
-        """Return all tracks over ``length`` steps; missing headings and velocities follow from positions."""
-        valid = self._valid
-        heading = self._motion[..., 0]
-        velocity = self._motion[..., 1:]
-        if not (np.isfinite(self._motion) | ~valid[..., None]).all():
-            derived = causal_velocity(self._position, valid, self.step_s)
-            velocity = np.where(np.isfinite(velocity), velocity, derived)
-            derived_heading = causal_heading(velocity, self._position, valid)
-            heading = np.where(np.isfinite(heading), heading, derived_heading)
-        return Tracks(
-            track_id=self.track_id,
-            object_type=self._object_type,
-            category=np.full(len(self), TrackCategory.UNSCORED, np.int8),
-            valid=valid,
-            position=np.where(valid[..., None], self._position, 0.0),
-            heading=np.where(valid, heading, 0.0),
-            velocity=np.where(valid[..., None], velocity, 0.0),
+        Derived ones above ``max_speed`` (m/s) come from noise, and become zero.
+        """
+        missing = np.isnan(given[:, 0])
+        if not missing.any():
+            return given
+        some = rows[missing]
+        position = np.moveaxis(self._states[:2, some], 0, -1)
+        fitted = latest_velocity(position, self._valid[some], self._time_s, self._first_of_fit())
+        velocity = given.copy()
+        velocity[missing] = np.where(norm(fitted)[:, None] <= max_speed, fitted, 0.0)
+        return velocity
+
+    def _headings(
+        self,
+        rows: NDArray[np.int64],
+        given: NDArray[np.float64],
+        velocity: NDArray[np.float64],
+        held: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return the headings ``[N]`` of the latest states of ``rows``; those not given are derived.
+
+        Args:
+            rows: ``[N]`` tracks.
+            given: ``[N]``, NaN where missing.
+            velocity: ``[N, 2]``.
+            held: ``[N]`` the heading of the state before, NaN unless the track has travelled by then.
+        """
+        away = self._states[:2, rows, -1].T - self._first_position[rows]
+        moved = norm(away) > MOVED_M
+        travels = moved & (norm(velocity) > STANDING_SPEED)
+        self._has_travelled[rows[travels]] = True
+        creeps = moved & ~self._has_travelled[rows]
+        derived = np.where(travels, direction(velocity), held)
+        derived = np.where(creeps, direction(away), derived)
+        return np.where(np.isnan(given), given_heading(derived), given)
+
+    def _stamps_ns(self, now_s: float) -> NDArray[np.int64]:
+        """Return ``[T]`` the times of the updates, in nanoseconds since ``now_s``."""
+        return np.round((self._time_s - now_s) * 1e9).astype(np.int64)
+
+    def _first_of_fit(self) -> int:
+        """Return the first column of those to which velocities are fitted."""
+        stamps_ns = self._stamps_ns(self._time_s[-1])
+        steps = frame_steps(stamps_ns, len(stamps_ns))
+        window = fit_steps(regular_step_s(stamps_ns))
+        return int(np.searchsorted(steps, steps[-1] - window, side="right"))
+
+    def resampled(self, now_s: float, within_s: float) -> Tracks:
+        """Return the tracks seen in the last ``within_s`` seconds, at the steps of the model until ``now_s``.
+
+        They are those of :func:`~trajpred.data.resample.resample`, at most ``length`` and at least one. A track
+        may have no valid step.
+        """
+        rows = np.flatnonzero(self.last_seen_s() >= now_s - within_s)
+        if not len(rows):
+            return _NOBODY
+        stamps_ns = self._stamps_ns(now_s)
+        time: NDArray[np.float64] = stamps_ns / 1e9
+        before = min(whole_steps(-time[0], self.step_s), self.length - 1)
+        columns = states_at(
+            self._states.take(rows, axis=1),
+            self._valid[rows],
+            time,
+            np.arange(-before, 1) * np.float64(self.step_s),
+            gap_s=GAP_STEPS * regular_step_s(stamps_ns),
+            step_s=self.step_s,
         )
+        return Tracks(
+            track_id=self.track_id[rows],
+            object_type=self._object_type[rows],
+            category=np.full(len(rows), TrackCategory.UNSCORED, np.int8),
+            **columns,
+        )
+
+    def _append_column(self, time_s: float) -> None:
+        """Append a column without detections."""
+        A = len(self)
+        self._time_s = np.append(self._time_s, time_s)
+        self._valid = np.concatenate((self._valid, np.zeros((A, 1), np.bool_)), axis=1)
+        self._states = np.concatenate((self._states, np.zeros((5, A, 1))), axis=2)
 
     def _rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:
         """Return the row of each track, after appending rows for new ones."""
@@ -171,58 +276,14 @@ class HistoryTable:
 
     def _append(self, track_id: NDArray[np.str_]) -> None:
         """Append a row without detections for each of the tracks."""
+        count = len(track_id)
         for name in _COLUMNS:
             values = getattr(self, name)
-            if name == "track_id":
-                rows = track_id
-            else:
-                rows = np.zeros((len(track_id), *values.shape[1:]), values.dtype)
-            setattr(self, name, np.concatenate((values, rows)))
+            rows = np.zeros((count, *values.shape[1:]), values.dtype)
+            setattr(self, name, np.concatenate((values, track_id if name == "track_id" else rows)))
+        self._states = np.concatenate((self._states, np.zeros((5, count, len(self._time_s)))), axis=1)
 
 
-class TimeGrid:
-    """Count the model's time steps between updates of a tracker whose clock jitters and starts anywhere.
-
-    The grid slowly follows the updates, so that steady updates end up in the middle of their steps. On a
-    fixed grid a tracker whose first update came half a step late would be rounded up or down by chance ever
-    after: two updates in one step, none in the next.
-
-    Args:
-        step_s: seconds.
-    """
-
-    def __init__(self, step_s: float) -> None:
-        self.step_s = step_s
-        self.start(float("nan"))
-
-    def start(self, time_s: float) -> None:
-        """Restart with ``time_s`` in the middle of a step."""
-        self._start_s = time_s
-        self._step = 0
-        self._latest_s = time_s
-        #: Time (s) and step since which the updates have been regular.
-        self._regular = (time_s, 0)
-
-    def advance(self, time_s: float) -> int:
-        """Return the number of steps from the previous update to this one, which must not be earlier."""
-        exact = (time_s - self._start_s) / self.step_s
-        previous = self._step
-        self._step = round(exact)
-        self._start_s += FOLLOW * (exact - self._step) * self.step_s
-        steps = self._step - previous
-        passed_s = time_s - self._latest_s
-        if abs(passed_s - steps * self.step_s) > REGULAR * steps * self.step_s:
-            self._regular = (time_s, self._step)
-        self._latest_s = time_s
-        return steps
-
-    @property
-    def measured_step_s(self) -> float:
-        """The mean seconds between steps since the updates have been regular, as recordings measure it.
-
-        A step of 0.1000019 s instead of 0.1 s moves a forecast by 0.1 mm, which may change what is within the
-        radius of its end point. Jitter would move it by more than it corrects: with it, ``step_s``.
-        """
-        since_s, since = self._regular
-        steps = self._step - since
-        return (self._latest_s - since_s) / steps if steps else self.step_s
+def _latest(valid: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the last valid column ``[N]`` of ``[N, T]``; the last one where there is none."""
+    return valid.shape[1] - 1 - valid[:, ::-1].argmax(axis=1)

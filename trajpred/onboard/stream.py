@@ -136,8 +136,7 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
     ) -> Forecast:
         """Add the futures that ``rule`` gives to those ``missing`` that were detected recently."""
         # No array of the ids: each would be as long as the longest.
-        lacks = np.array([name in missing for name in self.history.track_id.tolist()], np.bool_)
-        rows = np.flatnonzero(self._recent() & lacks)
+        rows = np.flatnonzero([name in missing for name in self.tracks.track_id.tolist()])
         scene = self._scene()
         _, modes, horizon, _ = forecast.trajectory.shape
         if scene is None or not len(rows):

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.tracks import EGO_ID
+from trajpred.data.time import SHORTEST_STEP_S
+from trajpred.data.tracks import EGO_ID, Tracks
 from trajpred.errors import DataError, quoted
 from trajpred.features.agents import is_recent
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, validated
 from trajpred.onboard.encoder import OnboardEncoder
-from trajpred.onboard.history import HistoryTable, TimeGrid, seconds_of
+from trajpred.onboard.history import HistoryTable, seconds_of
 
 #: Distance (m) that a track may jump at any speed: detections are noisy.
 MAX_JUMP_M = 5.0
@@ -29,8 +30,8 @@ Result = TypeVar("Result")
 class TrackStream(Generic[Runtime]):
     """Keep the history of every track; base class of the streaming runtimes.
 
-    Updates may come at any rate. States are kept on the model's time grid (steps of 0.1 s), which follows
-    the tracker's clock; of several updates in one step the latest counts.
+    Updates may come at any rate. States keep their true times, and every update resamples them to the model's
+    steps (of 0.1 s) until then, as :func:`~trajpred.data.resample.resample` does.
 
     Args:
         runtime: an opened bundle.
@@ -38,6 +39,10 @@ class TrackStream(Generic[Runtime]):
         ego_id: track at the centre of the scene, which matters where there are more agents or lanes than the
             model takes, or where the encoder uses positions in the ego's frame; the most recently detected
             track stands in while there is no such id.
+
+    Attributes:
+        history: all remembered states.
+        tracks: those detected recently enough to be agents, at the model's steps until the latest update.
     """
 
     def __init__(self, runtime: Runtime, lane_map: LaneMap | None = None, ego_id: str = EGO_ID) -> None:
@@ -45,9 +50,9 @@ class TrackStream(Generic[Runtime]):
         self.ego_id = ego_id
         bundle = runtime.bundle
         self.history = HistoryTable(bundle.history, bundle.step_s, MAX_TRACKS)
-        self._grid = TimeGrid(bundle.step_s)
         self._warnings: list[str] = []
         self._latest_s = float("nan")
+        self.tracks = self._recent_tracks()
         #: Time of the first of the last updates, if these were late.
         self._late_since_s = float("nan")
         self.map = LaneMap()
@@ -89,18 +94,18 @@ class TrackStream(Generic[Runtime]):
         states, rejected = accepted
         if repeated and self._detected_now(states.track_id):
             warnings.append("time did not advance: these detections replace those of the last update")
-        jumped = self.history.add(states, max_speed=MAX_SPEED, max_jump_m=MAX_JUMP_M)
+        jumped = self.history.add(time_s, states, max_speed=MAX_SPEED, max_jump_m=MAX_JUMP_M)
         warnings += [f"track {name} jumped: its earlier history was dropped" for name in jumped]
         return rejected
 
     def _detected_now(self, track_id: NDArray[np.str_]) -> bool:
-        """Return whether any of these tracks has a detection in the current step."""
-        current = self.history.track_id[self.history.steps_since_seen() == 0]
+        """Return whether any of these tracks has a detection of the time of the latest update."""
+        current = self.history.track_id[self._latest_s - self.history.last_seen_s() < SHORTEST_STEP_S]
         return bool(np.isin(track_id, current).any())
 
     def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
         """Advance the histories to ``timestamp_s``; return False if the update has to be omitted."""
-        memory_s = self.history.length * self.history.step_s
+        memory_s = self.history.memory_s
         passed = timestamp_s - self._latest_s
         is_late = -memory_s < passed < 0
         if is_late and not self._clock_changed(timestamp_s):
@@ -108,13 +113,12 @@ class TrackStream(Generic[Runtime]):
             return False
         self._late_since_s = float("nan")
         if 0 <= passed < memory_s:
-            self.history.advance(self._grid.advance(timestamp_s))
+            self.history.advance(timestamp_s)
         else:
             if not np.isnan(passed):
                 change = "time went back by" if passed < 0 else "no update for"
                 warnings.append(f"{change} {abs(passed):.1f} s: histories were reset")
             self.history.clear()
-            self._grid.start(timestamp_s)
         self._latest_s = timestamp_s
         return True
 
@@ -134,6 +138,7 @@ class TrackStream(Generic[Runtime]):
             The result, why each remembered track may have none, and the milliseconds of each stage.
         """
         result = empty
+        self.tracks = self._recent_tracks()
         reasons = self._reasons()
         scene = self._scene()
         if scene is None:
@@ -142,24 +147,22 @@ class TrackStream(Generic[Runtime]):
             result = call(scene)
         except Exception as error:  # onnxruntime has its own class for every reason
             warnings.append(f"{what} failed: {' '.join(str(error).split())}")
-            recent = self.history.track_id[self._recent()].tolist()
-            reasons |= dict.fromkeys(recent, f"the {what} failed")
+            reasons |= dict.fromkeys(self.tracks.track_id.tolist(), f"the {what} failed")
         return result, reasons, dict(self.runtime.stage_ms)
 
     def _scene(self) -> ScenarioBatch | None:
-        """Return the histories as a scene around the ego, or None if no track is recent."""
-        history = self.history
-        recent = self._recent()
-        if not recent.any():
+        """Return the recent tracks as a scene around the ego, or None without any."""
+        tracks = self.tracks
+        if not len(tracks):
             return None
-        tracks = history.tracks()
-        ego = np.flatnonzero(recent & (tracks.track_id == self.ego_id))
-        latest = np.argsort(history.steps_since_seen(), kind="stable")[:1]
+        steps = tracks.valid.shape[1]
+        ego = np.flatnonzero(tracks.track_id == self.ego_id)
+        latest = np.argsort(-tracks.last_seen(steps), kind="stable")[:1]
         return ScenarioBatch(
             scenario_id=np.array([f"{self._latest_s:.3f}"]),
-            step_s=np.array([self._grid.measured_step_s]),
-            num_observed=history.length,
-            recorded=np.array([history.length]),
+            step_s=np.array([self.history.step_s]),
+            num_observed=steps,
+            recorded=np.array([steps]),
             focal=ego if len(ego) else latest,
             tracks=tracks,
             track_scene=np.zeros(len(tracks), np.int64),
@@ -168,19 +171,25 @@ class TrackStream(Generic[Runtime]):
             crossing_scene=np.zeros(len(self.map.crossing_id), np.int64),
         )
 
-    def _recent(self) -> NDArray[np.bool_]:
-        """Return ``[A]`` whether each track was detected recently enough to be an agent."""
+    def _recent_tracks(self) -> Tracks:
+        """Return the tracks that were detected recently enough to be agents."""
         step_s = self.history.step_s
-        elapsed_s = self.history.steps_since_seen() * step_s
-        return is_recent(elapsed_s, step_s, self.runtime.bundle.features.memory_s)
+        memory_s = self.runtime.bundle.features.memory_s
+        # A state counts for the nearest step, half a step later at most.
+        tracks = self.history.resampled(self._latest_s, memory_s + step_s)
+        steps = tracks.valid.shape[1]
+        last = tracks.last_seen(steps)
+        elapsed_s = (steps - 1 - last) * step_s
+        recent = (last >= 0) & is_recent(elapsed_s, step_s, memory_s)
+        return tracks.take(np.flatnonzero(recent))
 
     def _reasons(self) -> dict[str, str]:
         """Return why each remembered track would have no result."""
         limit = self.runtime.bundle.features.max_agents
         excess = f"not among the nearest {limit} agents, the bundle's limit"
-        elapsed_s = (self.history.steps_since_seen() * self.history.step_s).tolist()
-        names = self.history.track_id.tolist()
-        reasons: dict[str, str] = {}
-        for name, ago_s, recent in zip(names, elapsed_s, self._recent().tolist(), strict=True):
-            reasons[name] = excess if recent else f"not seen for {ago_s:.1f} s"
+        reasons = dict.fromkeys(self.tracks.track_id.tolist(), excess)
+        elapsed_s = self._latest_s - self.history.last_seen_s()
+        for name, ago_s in zip(self.history.track_id.tolist(), elapsed_s.tolist(), strict=True):
+            if name not in reasons:
+                reasons[name] = f"not seen for {ago_s:.1f} s"
         return reasons
