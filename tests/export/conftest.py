@@ -13,6 +13,7 @@ import torch
 from filelock import FileLock
 
 from tests.model.small import TINY
+from tests.onboard.cpp import build
 from trajpred.data.scenario import Scenario
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
@@ -67,6 +68,14 @@ def traced_before(bundle: Path, names: Sequence[str] = GRAPHS) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "to_onnx", traced)
         yield
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a build of the C++ library with everything."""
+    root = os.environ.get("ONNXRUNTIME_ROOT", "")
+    folder = tmp_path_factory.mktemp("build")
+    return build(folder, "-DCMAKE_BUILD_TYPE=Release", f"-DONNXRUNTIME_ROOT={root}")
 
 
 @pytest.fixture(scope="session")

@@ -7,22 +7,32 @@ missing compiler or library is a failure, otherwise the tests are skipped.
 from __future__ import annotations
 
 import json
-import os
+import math
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.conftest import ROOT
 from tests.conftest import run as trajpred
-from tests.onboard.cpp import build, run
+from tests.onboard.conftest import edit, replace_file
+from tests.onboard.cpp import install, run
+from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
+from trajpred.errors import DataError
 from trajpred.export.export_bundle import export_bundle
+from trajpred.integrations.replay import drive_line
+from trajpred.model.pretrained import LICENCE
+from trajpred.onboard import Bundle, Detections, OnboardForecaster
 from trajpred.onboard.bundle import EXAMPLE, GRAPHS, SIGNATURES
+from trajpred.sources.argoverse2 import archive_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,18 +41,10 @@ BLOCK = re.compile(r"```cpp\n(#include <trajpred_onboard.*?)```", re.DOTALL)
 CONSUMER = """
 cmake_minimum_required(VERSION 3.16)
 project(consumer LANGUAGES CXX)
-find_package(trajpred_onboard REQUIRED)
+find_package(trajpred_onboard REQUIRED COMPONENTS onnx)
 add_executable(consumer main.cpp)
 target_link_libraries(consumer PRIVATE trajpred_onboard::onnx)
 """
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a build with everything."""
-    root = os.environ.get("ONNXRUNTIME_ROOT", "")
-    folder = tmp_path_factory.mktemp("build")
-    return build(folder, "-DCMAKE_BUILD_TYPE=Release", f"-DONNXRUNTIME_ROOT={root}")
 
 
 @pytest.fixture(scope="module")
@@ -169,11 +171,39 @@ def test_futures_of_a_drive_are_those_of_python(
     assert re.search(r"of probabilities +1.00e-02$", changed.stdout, re.MULTILINE)
 
 
+def test_graphs_that_changed_places(programs: Path, bundle: Path, tmp_path: Path) -> None:
+    replace_file(bundle / "decoder.onnx", (bundle / "encoder.onnx").read_bytes())
+    done = run(programs / "trajpred_replay", bundle, tmp_path / "none")
+    with pytest.raises(DataError) as error:
+        OnboardForecaster(bundle)
+    assert (done.returncode, done.stderr) == (2, f"trajpred_replay: {error.value}\n")
+
+
+def test_a_replay_in_which_every_forecast_fails(programs: Path, bundle: Path, tmp_path: Path) -> None:
+    """Where the size of an output is dynamic, only its values show that the horizon is another one."""
+    model = onnx.load(bundle / "decoder.onnx")
+    for output in model.graph.output:
+        for size in output.type.tensor_type.shape.dim[1:3]:
+            size.dim_param = "dynamic"
+    replace_file(bundle / "decoder.onnx", model.SerializeToString())
+    edit(bundle, lambda info: info["model"].update(horizon=30))
+    lines = [drive_line(0.1 * step, Detections(["a"], [[step, 0.0]])) for step in range(3)]
+    (tmp_path / "drive").write_text("\n".join(lines))
+    done = run(programs / "trajpred_replay", bundle, tmp_path / "drive")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "3 times: forecast failed: field 'trajectory'" in done.stdout
+    with_fallback = run(programs / "trajpred_replay", bundle, tmp_path / "drive", "--fallback", "1")
+    assert with_fallback.returncode == 1
+
+
+def test_the_licence_of_the_weights_is_in_the_bundle(bundle: Path) -> None:
+    assert "CC BY-NC-SA 4.0" in (bundle / "LICENSE").read_text("utf-8")
+    assert Bundle(bundle).licence == LICENCE
+
+
 def output_of(source: str, programs: Path, folder: Path) -> list[str]:
     """Install the library in ``folder``, build a user's program with it, and return what that prints."""
-    prefix = folder / "installed"
-    installed = run("cmake", "--install", programs, "--prefix", prefix)
-    assert installed.returncode == 0, installed.stderr
+    prefix = install(programs, folder / "installed")
     (folder / "main.cpp").write_text(source)
     (folder / "CMakeLists.txt").write_text(CONSUMER)
     made = run("cmake", "-S", folder, "-B", folder / "out", f"-DCMAKE_PREFIX_PATH={prefix}")
@@ -199,6 +229,21 @@ def test_an_installed_library_is_found_and_the_pages_compile(
     assert len(output_of(source, programs, tmp_path)) == 2
     checked = run(tmp_path / "installed" / "bin" / "trajpred_check", bundle, "--runs", "1")
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_arrays_are_found_without_onnx_runtime(programs: Path, tmp_path: Path) -> None:
+    """On another machine than that of the build; empty results of a search count as not found."""
+    prefix = install(programs, tmp_path / "installed")
+    missing = ("-DONNXRUNTIME_INCLUDE=", "-DONNXRUNTIME_LIBRARY=", f"-DCMAKE_PREFIX_PATH={prefix}")
+    (tmp_path / "main.cpp").write_text("int main() {}")
+    alone = CONSUMER.replace("REQUIRED COMPONENTS onnx", "QUIET").replace("::onnx", "::trajpred_onboard")
+    (tmp_path / "CMakeLists.txt").write_text(alone)
+    made = run("cmake", "-S", tmp_path, "-B", tmp_path / "alone", *missing)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "CMakeLists.txt").write_text(CONSUMER)
+    made = run("cmake", "-S", tmp_path, "-B", tmp_path / "out", *missing)
+    assert made.returncode != 0
+    assert "no component onnx: ONNX Runtime was not found" in " ".join(made.stderr.split())
 
 
 def test_misuse_is_reported(programs: Path, bundle: Path, tmp_path: Path) -> None:
@@ -256,6 +301,41 @@ def test_maps_without_centrelines_are_checked(
 
 
 @pytest.mark.parametrize(
+    "damage",
+    [
+        {"1": {"lane_type": 3}},
+        {"1": {"centerline": [{"x": 0, "y": math.nan, "z": 0}, {"x": 9, "y": 0, "z": 0}]}},
+        {"1": {"id": 2}, "3": {"successors": None}, "9": {"edge1": 7}},
+        {"1": {"id": None}, "2": {"id": -1}},
+        {"1": {"id": None}, "2": {"id": -1}, "3": {"id": 1.5}},
+    ],
+)
+def test_broken_records_are_left_out_as_in_python(
+    programs: Path, bundle: Path, tmp_path: Path, damage: dict[str, dict[str, Any]]
+) -> None:
+    """With the same sentence; a map without any lane is refused."""
+    lines = [[[0, 0], [9, 0]], [[9, 0], [20, 0]], [[20, 0], [30, 0]]]
+    archive = archive_of(LaneMap.from_centerlines(lines, lane_id=[1, 2, 3]))
+    side = [{"x": 0, "y": 0, "z": 0}, {"x": 0, "y": 5, "z": 0}]
+    archive["pedestrian_crossings"] = {"9": {"id": 9, "edge1": side, "edge2": side}}
+    for key, change in damage.items():
+        for group in archive.values():
+            group.get(key, {}).update(change)
+    (tmp_path / "map.json").write_text(json.dumps(archive))
+    (tmp_path / "drive").write_text('{"time_s": 0, "track_id": [], "position": []}\n')
+    done = run(programs / "trajpred_replay", bundle, tmp_path / "drive", "--map", tmp_path / "map.json")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            read_map(tmp_path / "map.json")
+        except DataError as error:
+            assert (done.returncode, done.stderr) == (2, f"trajpred_replay: {error}\n")
+            return
+    [warning] = caught
+    assert (done.returncode, done.stderr) == (0, f"{warning.message}\n")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ((), "usage: "),
@@ -264,7 +344,7 @@ def test_maps_without_centrelines_are_checked(
         (("BUNDLE", "wrong"), "line 2: is not an update"),
         (("BUNDLE", "drive", "--map", "wrong"), "is not a map in JSON"),
         (("BUNDLE", "drive", "--map", "list"), "'lane_segments': must be an object of id -> record"),
-        (("BUNDLE", "drive", "--map", "number"), "'lane_segments': must be an object of id -> record"),
+        (("BUNDLE", "drive", "--map", "number"), "no lane that road users drive on: 1 lane segment left out"),
         (("BUNDLE", "nested"), "line 1: is nested deeper than 100 levels"),
     ],
 )

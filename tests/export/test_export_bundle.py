@@ -27,7 +27,8 @@ from trajpred.errors import DataError
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
 from trajpred.export.precision import PRECISIONS, TRAJECTORY_WEIGHTS
-from trajpred.model import ModeDecoder, Prediction, SceneDecoder, SceneTokens
+from trajpred.model import ModeDecoder, Prediction, SceneDecoder, SceneTokens, pretrained
+from trajpred.model.checkpoint import TRAINING
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import ENCODER_GRAPHS, INTERFACE, MANIFEST, SIGNATURES, is_bundle
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -92,6 +93,21 @@ def test_zip_file_in_another_precision(
     distance = np.abs(forecast.trajectory - expected.trajectory).max()
     assert distance > 1e-5
     assert np.isclose(distance, result.cases[0].largest, rtol=0.5)
+
+
+@pytest.mark.usefixtures("traced")
+def test_weights_keep_their_licence(checkpoint: Path, scenes: list[Scenario], tmp_path: Path) -> None:
+    """Weights that were fine-tuned from shipped ones, and a copy of the shipped file."""
+    content = torch.load(checkpoint, weights_only=True)
+    torch.save(content | {TRAINING: {"weights": "argoverse-nano"}}, tmp_path / "tuned.ckpt")
+    export_bundle(tmp_path / "tuned.ckpt", tmp_path / "bundle", scenes[:1])
+    exported = Bundle(tmp_path / "bundle")
+    assert exported.licence.startswith("CC BY-NC-SA 4.0")
+    assert b"CC BY-NC-SA 4.0" in exported.read("LICENSE")
+    assert "see `LICENSE`" in (tmp_path / "bundle" / INTERFACE).read_text()
+    shutil.copy(pretrained.FOLDER / "argoverse-nano.pt", tmp_path / "copied.pt")
+    assert pretrained.licence_of(tmp_path / "copied.pt", {}) == exported.licence
+    assert not pretrained.licence_of(checkpoint, {})
 
 
 @pytest.mark.usefixtures("traced")

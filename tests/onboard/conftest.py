@@ -1,5 +1,6 @@
 """Fixtures of the export tests, for the runtime, and changed copies of a bundle."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,15 @@ from tests.export.conftest import *  # noqa: F403
 from trajpred.data.scenario import Scenario
 from trajpred.onboard import OnboardForecaster, StreamingForecaster
 from trajpred.onboard.bundle import MANIFEST
+
+#: Changes of a manifest after which its graphs have another size than it says, by field.
+WRONG_SIZES = [
+    ("horizon", lambda info: info["model"].update(horizon=30)),
+    ("modes", lambda info: info["model"].update(modes=7)),
+    ("history", lambda info: info["model"].update(history=49)),
+    ("dim", lambda info: info["model"].update(dim=8)),
+    ("lane_points", lambda info: info["scene"]["features"].update(lane_points=8)),
+]
 
 
 @pytest.fixture
@@ -24,6 +34,13 @@ def edit(folder: Path, change: Callable[[dict], object]) -> None:
     info = json.loads((folder / MANIFEST).read_text())
     change(info)
     (folder / MANIFEST).write_text(json.dumps(info))
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Replace a file of a bundle, and its SHA-256 in the manifest."""
+    file.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    edit(file.parent, lambda info: info["files"][file.name].update(sha256=digest))
 
 
 def with_sizes(bundle: Path, copy: Path) -> Path:

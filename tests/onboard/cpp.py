@@ -67,14 +67,21 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=3600)
 
 
+def json_headers() -> str:
+    """Return the folder of nlohmann/json's headers that pip installed; empty for those of the system."""
+    found = find_spec("nlohmann_json")
+    if found is None or found.origin is None:
+        return ""
+    return str(Path(found.origin).parent / "include")
+
+
 def build(folder: Path, *options: str) -> Path:
     """Build the library in ``folder``; skip the test if the machine lacks what that needs."""
     if shutil.which("cmake") is None:
         pytest.skip("the C++ library needs cmake")
-    headers = find_spec("nlohmann_json")
-    if headers is not None and headers.origin is not None:
-        options += (f"-DNLOHMANN_JSON_INCLUDE={Path(headers.origin).parent / 'include'}",)
-    done = run("cmake", "-S", SOURCE, "-B", folder, "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON", *options)
+    strict = "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON"
+    headers = f"-DNLOHMANN_JSON_INCLUDE={json_headers()}"
+    done = run("cmake", "-S", SOURCE, "-B", folder, strict, headers, *options)
     for reason in MISSING:
         if reason in done.stderr and "ONNXRUNTIME_ROOT" not in os.environ:
             pytest.skip(f"the C++ library cannot be built: {reason}")
@@ -82,6 +89,13 @@ def build(folder: Path, *options: str) -> Path:
     built = run("cmake", "--build", folder, "--parallel", "2")
     assert built.returncode == 0, built.stdout + built.stderr
     return folder
+
+
+def install(programs: Path, prefix: Path) -> Path:
+    """Install a build."""
+    done = run("cmake", "--install", programs, "--prefix", prefix)
+    assert done.returncode == 0, done.stderr
+    return prefix
 
 
 def built_once(folder: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -12,11 +11,11 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.onboard.conftest import edit
+from tests.onboard.conftest import WRONG_SIZES, edit, replace_file
 from trajpred.benchmark.timing import use_threads
 from trajpred.errors import DataError
 from trajpred.onboard import Bundle, OnboardForecaster
-from trajpred.onboard.bundle import MANIFEST, is_bundle
+from trajpred.onboard.bundle import GRAPHS, MANIFEST, SIGNATURES, Port, Signature, is_bundle
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import BundlePredictor
 
@@ -107,11 +106,47 @@ def test_only_files_are_read(copy: Path, name: str) -> None:
 
 
 def test_file_that_is_not_a_graph(copy: Path) -> None:
-    (copy / "encoder.onnx").write_bytes(b"text")
-    digest = hashlib.sha256(b"text").hexdigest()
-    edit(copy, lambda info: info["files"]["encoder.onnx"].update(sha256=digest))
+    replace_file(copy / "encoder.onnx", b"text")
     with pytest.raises(DataError, match="cannot load graph encoder"):
         OnboardForecaster(copy)
+
+
+@pytest.mark.parametrize(("field", "change"), WRONG_SIZES)
+def test_sizes_that_the_graphs_do_not_have(copy: Path, field: str, change: Callable[[dict], object]) -> None:
+    """A horizon of 30 would cut every mode of 60 steps in two."""
+    edit(copy, change)
+    with pytest.raises(DataError, match=rf"bundle\.json, field '{field}': is .* but \w+\.onnx has"):
+        OnboardForecaster(copy)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("other", GRAPHS)
+def test_graphs_that_changed_places(copy: Path, graph: str, other: str) -> None:
+    replace_file(copy / f"{graph}.onnx", (copy / f"{other}.onnx").read_bytes())
+    if graph == other:
+        OnboardForecaster(copy)
+        return
+    with pytest.raises(DataError, match=rf"{graph}\.onnx, field '(inputs|outputs)': "):
+        OnboardForecaster(copy)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [Port("history", "float32", ("A", 50, 5), ""), Port("history", "float64", ("A", 50, 7), "")],
+)
+def test_ports_of_another_kind(bundle: Path, history: Port) -> None:
+    found = Signature((history,), SIGNATURES["encoder"].outputs)
+    message = r"encoder\.onnx, field 'history': has .*, must have history as float32 \[A, T, 7\]"
+    with pytest.raises(DataError, match=message):
+        Bundle(bundle).require_signature("encoder", found)
+
+
+def test_anchors_of_other_steps(bundle: Path) -> None:
+    """The model of this bundle starts without anchors, so that the runtime computes none."""
+    anchors = Port("agent_anchors", "float32", ("A", 6, 60, 2), "")
+    found = Signature((anchors,), SIGNATURES["decoder"].outputs)
+    with pytest.raises(DataError, match=r"bundle\.json, field 'anchor_steps': is 0, but decoder\.onnx has"):
+        Bundle(bundle).require_signature("decoder", found)
 
 
 def test_paths_that_are_not_bundles(tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.conftest import INVALID_NAMES
-from tests.onboard.conftest import edit, with_sizes
+from tests.onboard.conftest import WRONG_SIZES, edit, with_sizes
 from tests.onboard.cpp import (
     Found,
     RecordingForecaster,
@@ -22,6 +25,7 @@ from tests.onboard.cpp import (
     cpp_results,
     lines_of,
     python_results,
+    run,
     scene_line,
 )
 from trajpred.data.batch import ScenarioBatch
@@ -29,9 +33,11 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.errors import DataError
 from trajpred.features.config import ATTRIBUTES
 from trajpred.integrations.replay import detections
-from trajpred.onboard import Detections
+from trajpred.onboard import Detections, OnboardForecaster
+from trajpred.onboard.bundle import GRAPHS, SIGNATURES
 from trajpred.onboard.detections import MAX_TRACKS
 from trajpred.predictors.baselines import lane_following
 
@@ -246,6 +252,54 @@ def test_known_lanes_of_a_new_map_keep_their_tokens(
         program, bundle, updates, tmp_path / "drive", lambda found: encoded.append(found.facts["encoded"])
     )
     assert encoded[0] == encoded[4] < encoded[6]
+
+
+def test_a_broken_lane_is_left_out(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
+) -> None:
+    """The others are those of a map without it."""
+    whole = rounded(scenes[1].map)
+    updates = [update._replace(map=None) for update in drive_of(scenes[1], 2)]
+    first, second = lines_of([updates[0]._replace(map=whole), updates[1]])
+    line = json.loads(first)
+    records = line["map"]["lane_segments"]
+    for row, damage in ((4, {"lane_type": "TRAM"}), (7, {"centerline": []}), (9, {"successors": [1.5]})):
+        records[str(whole.lane_id[row])].update(damage)
+    rest = whole.take(np.delete(np.arange(len(whole)), [4, 7, 9]), np.arange(len(whole.crossing_id)))
+    updates[0] = updates[0]._replace(map=rest)
+    found = cpp_results(program, bundle, [json.dumps(line), second], tmp_path / "drive")
+    for a, b in zip(found, python_results(bundle, updates), strict=True):
+        assert_equal_arrays(a.arrays, b.arrays)
+
+
+def test_every_port_of_a_graph_is_known(program: Path, bundle: Path, tmp_path: Path) -> None:
+    """As Python's signatures have them; eigenvectors need Eigen."""
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    graphs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for name in GRAPHS:
+        inputs = [port for port in SIGNATURES[name].inputs if port.name != "lane_eigenvectors"]
+        graphs[name] = {
+            "inputs": [port._asdict() for port in inputs],
+            "outputs": [port._asdict() for port in SIGNATURES[name].outputs],
+        }
+    edit(copy, lambda info: info.update(graphs=graphs))
+    (tmp_path / "drive").write_text('{"time_s": 0, "track_id": [], "position": []}\n')
+    done = run(program, copy, tmp_path / "drive", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("field", "change"), WRONG_SIZES)
+def test_sizes_that_the_graphs_do_not_have(
+    program: Path, bundle: Path, tmp_path: Path, field: str, change: Callable[[dict], object]
+) -> None:
+    """The same sentence as Python's, but for the names of dynamic sizes."""
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    edit(copy, change)
+    with pytest.raises(DataError) as error:
+        OnboardForecaster(copy)
+    done = run(program, copy, tmp_path / "none", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (2, f"trajpred_arrays: {error.value}\n")
+    assert f"bundle.json, field '{field}': is " in done.stderr
 
 
 def test_the_fallback_predicts_the_same_futures(program: Path, bundle: Path, tmp_path: Path) -> None:

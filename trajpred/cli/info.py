@@ -203,7 +203,7 @@ def _checkpoint(path: Path) -> Rows:
         "recipe": training.get("recipe"),
         "epoch": training.get("epoch"),
         "training": format_training([training]),
-        "licence": pretrained.licence_of(path) or None,
+        "licence": pretrained.licence_of(path, training) or None,
     }
 
 
@@ -229,6 +229,7 @@ def _bundle(path: Path) -> Rows:
         "size": _megabytes(files),
         "recipe": bundle.training.get("recipe"),
         "training": format_training([bundle.training]),
+        "licence": bundle.licence or None,
     }
 
 

@@ -107,7 +107,7 @@ def replay(
     if out is not None:
         save_replay(scene, updates, out, forecaster.bundle.step_s)
         print(out)
-    return 0
+    return int(result.only_failed)
 
 
 def replay_to_text(
@@ -138,7 +138,7 @@ def replay_to_text(
     print_problems(chosen.name, result.warnings)
     print_rows(summary(result))
     print(out)
-    return 0
+    return int(result.only_failed)
 
 
 def replay_drive(
@@ -202,7 +202,7 @@ def replay_drive(
     print_rows({"map": f"{map.format}, {map.frame}"} | summary(result))
     if out is not None:
         print(out)
-    return int(bool(drive.problems))
+    return int(bool(drive.problems) or result.only_failed)
 
 
 def print_problems(name: str | Path, problems: Counter[str]) -> None:

@@ -32,6 +32,7 @@ from trajpred.export.trace import join, to_onnx
 from trajpred.features.config import LANE_KINDS
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
+from trajpred.model.pretrained import LICENCE_FILE
 from trajpred.onboard import bundle
 from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.forecaster import OnboardForecaster
@@ -125,6 +126,8 @@ def export_bundle(
         stored: dict[str, Any] = example_arrays(runtime, scenes[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
         manifest["check"] = asdict(result) | {"summary": result.summary()}
+        if predictor.licence:
+            shutil.copyfile(LICENCE_FILE, folder / bundle.LICENCE)
         (folder / bundle.INTERFACE).write_text(interface_page(manifest), encoding="utf-8")
         write_manifest(folder, manifest)
         _publish(folder, target)
@@ -163,7 +166,9 @@ def _model_sizes(model: Forecaster) -> dict[str, int]:
         "D": model.encoder.dim,
         "K": model.decoder.modes,
         "F": model.decoder.horizon,
-        "W": max(1, model.encoder.num_eigenvectors),
+        # Of a model without them, any number: the ports are not used.
+        "S": model.decoder.anchor_steps or model.decoder.horizon,
+        "W": model.encoder.num_eigenvectors or 1,
     }
 
 
@@ -202,6 +207,7 @@ def _manifest(
         "format": bundle.FORMAT,
         "version": bundle.VERSION,
         "name": predictor.name,
+        "licence": predictor.licence,
         "model": facts,
         "scene": asdict(scene),
         "sizes": fixed_sizes,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol, TypeVar
 
+from trajpred.onboard.bundle import LICENCE
+
 
 class Named(Protocol):
     """A port of a signature, or a value of an ONNX graph."""
@@ -50,6 +52,7 @@ def interface_page(manifest: dict[str, Any]) -> str:
         f"Precision {manifest['precision']}, ONNX opset {manifest['opset']}, "
         "standard operators only.\n",
         _sizes(manifest) + "\n",
+        _licence(manifest),
         "Order of execution: `lane_encoder` for new lanes (a token depends on one lane only, so keep it), "
         "`encoder`, then `decoder` if there is one. Frames: an agent's own frame is its last observed pose, "
         "x ahead, y left; a lane's is its midpoint and direction; the scene's is the map frame moved to an "
@@ -86,6 +89,11 @@ def _sizes(manifest: dict[str, Any]) -> str:
         f"where there are none); designed for up to {limits['max_agents']} agents and "
         f"{limits['max_lanes']} lanes."
     )
+
+
+def _licence(manifest: dict[str, Any]) -> str:
+    licence = manifest["licence"]
+    return f"Licence of the weights: {licence}; see `{LICENCE}`.\n" if licence else ""
 
 
 def _graph(name: str, graph: dict[str, Any]) -> str:

@@ -158,6 +158,12 @@ class Replay:
         self.warnings.update(forecast.warnings)
 
     @property
+    def only_failed(self) -> bool:
+        """Whether the bundle failed and predicted nothing in any update."""
+        failed = any(warning.startswith("forecast failed") for warning in self.warnings)
+        return failed and sum(self.agents) == self.fallback
+
+    @property
     def cold_ms(self) -> float:
         """Latency of the first update, which sets the map and encodes the lanes nearby."""
         return self.latency_ms[0]

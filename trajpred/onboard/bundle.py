@@ -1,7 +1,8 @@
 """Bundles on disk: the tensors of each graph, and a reader for the folder or zip file. NumPy only.
 
 A bundle holds ``bundle.json`` (a description of everything else), one ONNX file per graph, ``example.npz``
-(inputs and outputs to test another runtime with) and ``INTERFACE.md`` (``bundle.json`` for human readers).
+(inputs and outputs to test another runtime with), ``INTERFACE.md`` (``bundle.json`` for human readers) and,
+for weights that ship with trajpred, their ``LICENSE``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError, quoted, require
-from trajpred.features.config import HISTORY, LANE_MARKS, LANE_POINT, MAX_NUMBER, MAX_SIZE, FeatureConfig
+from trajpred.features.config import (
+    HISTORY,
+    LANE_MARKS,
+    LANE_POINT,
+    MAX_NUMBER,
+    MAX_SIZE,
+    FeatureConfig,
+    GraphConfig,
+)
 from trajpred.features.lane_futures import MODES
 
 #: The file that describes everything else.
@@ -27,10 +36,25 @@ MANIFEST = "bundle.json"
 EXAMPLE = "example.npz"
 #: The description for human readers.
 INTERFACE = "INTERFACE.md"
+#: The terms of the weights, where these ship with trajpred.
+LICENCE = "LICENSE"
 #: ``format`` in ``bundle.json``; other values are rejected.
 FORMAT = "trajpred-bundle"
 #: ``version`` in ``bundle.json``; other values are rejected.
 VERSION = 1
+#: The field of ``bundle.json`` that has the number for each letter of a shape.
+SIZE_FIELDS = {
+    "A": "sizes",
+    "B": "sizes",
+    "L": "sizes",
+    "T": "history",
+    "P": "lane_points",
+    "D": "dim",
+    "K": "modes",
+    "F": "horizon",
+    "S": "anchor_steps",
+    "W": "eigenvectors",
+}
 #: Limit on an unpacked file (bytes), against damaged or hostile bundles.
 MAX_FILE_BYTES = 2**29
 #: Limit on the manifest (bytes), likewise.
@@ -46,7 +70,7 @@ class Port(NamedTuple):
         shape: integers are fixed by the model. ``A`` agents, ``L`` lane segments and crossings and ``B``
             agents to predict are those of the scene, or the bundle's fixed sizes. Other letters are sizes of
             the model: ``T`` observed steps, ``P`` points per polyline, ``D`` channels per token, ``K`` modes,
-            ``F`` future steps, ``W`` eigenvectors.
+            ``F`` future steps, ``S`` steps of the anchors, ``W`` eigenvectors.
         meaning: with unit and frame.
     """
 
@@ -115,7 +139,7 @@ _START = (
     Port(
         "agent_anchors",
         "float32",
-        ("A", MODES, "F", 2),
+        ("A", MODES, "S", 2),
         "m, own frame: futures along the lanes, the most probable first (trajpred.features.lane_futures)",
     ),
 )
@@ -174,6 +198,7 @@ class Bundle:
         name: of the model.
         precision: of the graphs.
         training: facts of its training.
+        licence: of its weights; empty if they do not ship with trajpred.
         graphs: names of the graphs; a bundle of the encoder alone has no decoder.
         history: observed steps T.
         dim: channels per token D.
@@ -181,6 +206,7 @@ class Bundle:
         modes: modes K; 0 without a decoder.
         step_s: seconds between steps.
         features: which agents and lanes of a scene become tokens.
+        eigenvectors: of the lane topology, which the graphs take; 0 for none.
         sizes: fixed numbers of agents and lanes, or None for any number.
 
     Raises: DataError if a file is missing, damaged or invalid.
@@ -222,6 +248,56 @@ class Bundle:
             raise DataError("damaged: differs from the exported file", file=self.path / name)
         return content
 
+    def require_signature(self, graph: str, found: Signature) -> None:
+        """Compare a graph, as its file has it, with its signature and with the sizes in ``bundle.json``.
+
+        Args:
+            found: inputs and outputs; a size that is no integer is dynamic, and fits any.
+
+        Raises: DataError that names the file and the field at fault.
+        """
+        file = self.path / f"{graph}.onnx"
+        signature = SIGNATURES[graph]
+        inputs = {port.name: port for port in signature.inputs}
+        outputs = {port.name: port for port in signature.outputs}
+        unknown = [port.name for port in found.inputs if port.name not in inputs]
+        if unknown:
+            raise DataError(f"contain the unknown {', '.join(unknown)}", file=file, field="inputs")
+        names = [port.name for port in found.outputs]
+        if names != list(outputs):
+            message = f"are {', '.join(names)}, must be {', '.join(outputs)}"
+            raise DataError(message, file=file, field="outputs")
+        known = inputs | outputs
+        for port in (*found.inputs, *found.outputs):
+            _require_kind(file, port, known[port.name])
+            self._require_sizes(file, port, known[port.name])
+
+    def _require_sizes(self, file: Path, found: Port, expected: Port) -> None:
+        """Compare the shape of a port of the graph ``file`` with ``bundle.json``. Raises: DataError."""
+        sizes = self._sizes_by_letter()
+        for size, letter in zip(found.shape, expected.shape, strict=True):
+            if isinstance(size, int) and isinstance(letter, str):
+                field, value = sizes[letter]
+                if size != value:
+                    message = f"is {json.dumps(value)}, but {file.name} has {_described(found)}"
+                    raise DataError(message, file=self.path / MANIFEST, field=field)
+
+    def _sizes_by_letter(self) -> dict[str, tuple[str, int | None]]:
+        """Return field and value of each letter in the shapes of ports, None for any number."""
+        agents, lanes = self.sizes or (None, None)
+        return {
+            "A": ("sizes", agents),
+            "B": ("sizes", agents),
+            "L": ("sizes", lanes),
+            "T": ("history", self.history),
+            "P": ("lane_points", self.features.lane_points),
+            "D": ("dim", self.dim),
+            "K": ("modes", self.modes),
+            "F": ("horizon", self.horizon),
+            "S": ("anchor_steps", self.features.anchor_steps),
+            "W": ("eigenvectors", self.eigenvectors),
+        }
+
     def example(self) -> dict[str, NDArray[Any]]:
         """Read inputs and outputs of every graph, by ``GRAPH/NAME``. Raises: DataError."""
         content = io.BytesIO(self.read(EXAMPLE))
@@ -252,8 +328,10 @@ class Bundle:
         require(valid, "step_s", positive)
         self.step_s = float(step_s)
         self.features = FeatureConfig(**info["scene"]["features"])
+        self.eigenvectors = GraphConfig(**info["scene"]["graph"]).eigenvectors
         self.name = str(info["name"])
         self.precision = str(info["precision"])
+        self.licence = str(info["licence"])
         self.training: dict[str, Any] = model["training"]
         require(isinstance(self.training, dict), "training", "must be a mapping")
         self.sizes = None if sizes is None else (_size(sizes, "A"), _size(sizes, "L"))
@@ -283,6 +361,21 @@ def is_bundle(path: str | Path) -> bool:
             return MANIFEST in archive.namelist()
     except Exception:  # zipfile raises many types for other files
         return False
+
+
+def _require_kind(file: Path, found: Port, expected: Port) -> None:
+    """Compare type, number of axes and constant sizes of a port of the graph ``file``. Raises: DataError."""
+    same = found.dtype == expected.dtype and len(found.shape) == len(expected.shape)
+    for size, constant in zip(found.shape, expected.shape, strict=False):
+        if isinstance(size, int) and isinstance(constant, int):
+            same = same and size == constant
+    if not same:
+        message = f"has {_described(found)}, must have {_described(expected)}"
+        raise DataError(message, file=file, field=found.name)
+
+
+def _described(port: Port) -> str:
+    return f"{port.name} as {port.dtype} [{', '.join(map(str, port.shape))}]"
 
 
 def _require_small(size: int, name: str, limit: int = MAX_FILE_BYTES) -> None:

@@ -20,12 +20,14 @@ from trajpred.data.laplacian import laplacian_eigenvectors
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
 from trajpred.features.agents import AgentFeatures, agent_features, focal_poses
-from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle
+from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle, Port, Signature
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
 
 #: A vehicle's processor is shared: waiting threads sleep instead of spinning and take small portions of work.
 #: With the defaults of onnxruntime, two threads on a busy machine take 2 to 3 times as long as one.
 THREADING = {"session.intra_op.allow_spinning": "0", "session.dynamic_block_base": "4"}
+#: The types of ports by onnxruntime's names.
+DTYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(bool)": "bool"}
 #: Fields of agents that are inputs of the graphs, named ``agent_*`` there.
 AGENT_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
 
@@ -98,7 +100,10 @@ class OnboardEncoder:
         stage_ms: milliseconds that each of ``STAGES`` took in the latest call.
         lanes: the map and its lane tokens, which are kept between calls.
 
-    Raises: DataError if onnxruntime is missing, the bundle is damaged, or its graphs have other inputs.
+    Not for two threads at once: give each thread its own, since the lanes are kept between calls.
+
+    Raises: DataError if onnxruntime is missing, the bundle is damaged, or its graphs have other inputs,
+        outputs or sizes than ``bundle.json`` says.
     """
 
     #: The stages of a call, in order: keys of ``stage_ms``.
@@ -125,19 +130,18 @@ class OnboardEncoder:
         # onnxruntime keeps one memory plan per input size, without limit where sizes vary.
         options.enable_mem_pattern = self.bundle.sizes is not None
         self._sessions: dict[str, Any] = {}
-        #: Shape of each input, by graph and name.
-        self._inputs: dict[str, dict[str, Any]] = {}
+        #: Names of the inputs of each graph.
+        self._inputs: dict[str, list[str]] = {}
         for name in self.GRAPHS:
             content = self.bundle.read(f"{name}.onnx")
             try:
                 session = onnxruntime.InferenceSession(content, options, providers=list(providers))
             except Exception as error:  # onnxruntime has its own class for every reason
                 raise DataError(f"onnxruntime cannot load graph {name} ({error})", file=bundle) from None
-            ports = {port.name: port.shape for port in session.get_inputs()}
-            allowed = {port.name for port in SIGNATURES[name].inputs}
-            require(ports.keys() <= allowed, name, f"has inputs {list(ports)}")
+            signature = Signature(_ports(session.get_inputs()), _ports(session.get_outputs()))
+            self.bundle.require_signature(name, signature)
             self._sessions[name] = session
-            self._inputs[name] = ports
+            self._inputs[name] = [port.name for port in signature.inputs]
         self.lanes = LaneCache(self._encode_lanes, self.bundle.dim, self.bundle.features)
         self.stage_ms: dict[str, float] = dict.fromkeys(self.STAGES, 0.0)
 
@@ -217,18 +221,10 @@ class OnboardEncoder:
         }
         for name in AGENT_STATE:
             inputs[f"agent_{name}"] = pad(getattr(agents, name), A)
-        eigenvectors = self._num_eigenvectors()
-        if eigenvectors:
-            vectors = laplacian_eigenvectors(lanes.topology > 0, eigenvectors)
+        if self.bundle.eigenvectors:
+            vectors = laplacian_eigenvectors(lanes.topology > 0, self.bundle.eigenvectors)
             inputs["lane_eigenvectors"] = pad(vectors.astype(np.float32), L)
         return inputs
-
-    def _num_eigenvectors(self) -> int:
-        """Return how many eigenvectors of the lane topology the graphs take, 0 for none."""
-        for shapes in self._inputs.values():
-            if "lane_eigenvectors" in shapes:
-                return int(shapes["lane_eigenvectors"][1])
-        return 0
 
     def _encode_lanes(self, **inputs: NDArray[Any]) -> NDArray[np.float32]:
         """Compute lane tokens ``[L, D]``; the selection is never larger than the bundle's fixed size."""
@@ -274,6 +270,11 @@ def _tokens(
         lane_row=np.concatenate((lane_row, np.full(L - len(lane_row), -1))),
         **nodes,
     )
+
+
+def _ports(values: Sequence[Any]) -> tuple[Port, ...]:
+    """Return the inputs or outputs of an onnxruntime session."""
+    return tuple(Port(value.name, DTYPES.get(value.type, value.type), value.shape, "") for value in values)
 
 
 def pad(values: NDArray[Any], size: int) -> NDArray[Any]:

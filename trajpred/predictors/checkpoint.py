@@ -85,7 +85,7 @@ class CheckpointPredictor(ModelPredictor):
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.
         content: the checkpoint without the state of training.
-        licence: of weights that ship with trajpred; empty for others.
+        licence: of weights that ship with trajpred, or were fine-tuned from them; empty for others.
         regions: conformal regions around the modes; None unless the model was calibrated.
 
     Raises: DataError if the model has no joint modes to forecast.
@@ -101,7 +101,7 @@ class CheckpointPredictor(ModelPredictor):
         content = read_checkpoint(checkpoint)
         self.content = {name: content[name] for name in (*PLAIN, "state_dict") if name in content}
         self.training = training_facts(content)
-        self.licence = licence_of(checkpoint)
+        self.licence = licence_of(checkpoint, self.training)
         self.name = display_name(checkpoint)
         self.temperature = 1.0
         self.regions: ConformalRegions | None = None

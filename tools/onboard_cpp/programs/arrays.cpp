@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "trajpred_onboard/trajpred_onboard.hpp"
 
@@ -25,15 +26,13 @@ constexpr const char* USAGE = "usage: trajpred_arrays BUNDLE DRIVE OUT [--fallba
 class RecordingGraphs : public Graphs {
  public:
   RecordingGraphs(const Bundle& bundle, Arrays& recorded)
-      : modes_(bundle.modes()), horizon_(bundle.horizon()), dim_(bundle.dim()), recorded_(recorded) {
-    for (const auto& [graph, signature] : bundle.graphs()) {
-      for (const Port& port : signature.inputs) inputs_[graph].push_back(port.name);
-    }
-  }
+      : modes_(static_cast<std::int64_t>(bundle.modes())),
+        horizon_(static_cast<std::int64_t>(bundle.horizon())),
+        dim_(bundle.dim()),
+        signatures_(bundle.graphs()),
+        recorded_(recorded) {}
 
-  const std::vector<std::string>& inputs(const std::string& graph) const override {
-    return inputs_.at(graph);
-  }
+  const Signature& signature(const std::string& graph) const override { return signatures_.at(graph); }
 
   Arrays run(const std::string& graph, const Arrays& values) override {
     Arrays outputs;
@@ -41,24 +40,27 @@ class RecordingGraphs : public Graphs {
       outputs["lane_token"] = tokens(values);
     } else if (graph == "encoder") {
       recorded_ = values;
-      outputs["agent_token"] = zeros(values.at("agent_valid").shape[0], dim_);
-      outputs["lane_context"] = zeros(values.at("lane_valid").shape[0], dim_);
+      outputs["agent_token"] = zeros({values.at("agent_valid").shape[0], dim()});
+      outputs["lane_context"] = zeros({values.at("lane_valid").shape[0], dim()});
     } else {
       recorded_["target"] = values.at("target");
       const std::int64_t rows = values.at("target").shape[0];
-      outputs["trajectory"] = zeros(rows, modes_ * horizon_ * 2);
-      outputs["scale"] = zeros(rows, modes_ * horizon_ * 2);
-      outputs["probability"] = zeros(rows, modes_);
+      outputs["trajectory"] = zeros({rows, modes_, horizon_, 2});
+      outputs["scale"] = zeros({rows, modes_, horizon_, 2});
+      outputs["probability"] = zeros({rows, modes_});
       for (float& share : std::get<Floats>(outputs["probability"].values)) share = 1.0f;
     }
     return outputs;
   }
 
  private:
-  static Array zeros(std::int64_t rows, std::size_t width) {
-    const auto columns = static_cast<std::int64_t>(width);
-    return {{rows, columns}, Floats(static_cast<std::size_t>(rows) * width, 0.0f)};
+  static Array zeros(Shape shape) {
+    std::size_t size = 1;
+    for (const std::int64_t length : shape) size *= static_cast<std::size_t>(length);
+    return {std::move(shape), Floats(size, 0.0f)};
   }
+
+  std::int64_t dim() const { return static_cast<std::int64_t>(dim_); }
 
   // Returns the kind, the intersection flag and the marks of each lane, then the first numbers of its points.
   Array tokens(const Arrays& lanes) const {
@@ -68,7 +70,7 @@ class RecordingGraphs : public Graphs {
     const Integers& marks = std::get<Integers>(lanes.at("marks").values);
     const Floats& values = std::get<Floats>(points.values);
     const std::size_t width = values.size() / std::max<std::size_t>(kind.size(), 1);
-    Array result = zeros(points.shape[0], dim_);
+    Array result = zeros({points.shape[0], dim()});
     Floats& tokens = std::get<Floats>(result.values);
     for (std::size_t lane = 0; lane < kind.size(); ++lane) {
       Floats token;
@@ -84,11 +86,11 @@ class RecordingGraphs : public Graphs {
     return result;
   }
 
-  std::size_t modes_;
-  std::size_t horizon_;
+  std::int64_t modes_;
+  std::int64_t horizon_;
   std::size_t dim_;
+  std::map<std::string, Signature> signatures_;
   Arrays& recorded_;
-  std::map<std::string, std::vector<std::string>> inputs_;
 };
 
 template <class Values>

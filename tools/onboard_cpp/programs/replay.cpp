@@ -68,6 +68,8 @@ struct Statistics {
   std::map<std::string, std::vector<double>> stage_ms;
   std::map<std::string, std::size_t> warnings;
   std::size_t agents = 0;
+  // Of the agents.
+  std::size_t fallback = 0;
   std::size_t compared = 0;
   Difference largest;
 };
@@ -100,6 +102,17 @@ double percentile(std::vector<double> values, double percent) {
   return values[static_cast<std::size_t>(std::lround(place))];
 }
 
+bool is_failure(const std::pair<const std::string, std::size_t>& warning) {
+  return warning.first.rfind("forecast failed", 0) == 0;
+}
+
+// Returns whether the bundle failed and predicted nothing in any update.
+bool only_failed(const Statistics& statistics) {
+  const auto& warnings = statistics.warnings;
+  const bool failed = std::any_of(warnings.begin(), warnings.end(), is_failure);
+  return failed && statistics.agents == statistics.fallback;
+}
+
 void print(const Statistics& statistics, double tolerance) {
   const std::vector<double>& latency = statistics.latency_ms;
   std::printf("updates                    %zu\n", latency.size());
@@ -116,6 +129,7 @@ void print(const Statistics& statistics, double tolerance) {
   for (const auto& [warning, times] : statistics.warnings) {
     std::printf("%zu times: %s\n", times, warning.c_str());
   }
+  if (only_failed(statistics)) std::printf("every forecast of the bundle FAILED\n");
   if (statistics.compared == 0) return;
   const Difference& largest = statistics.largest;
   const char* result = largest.is_within(tolerance) ? "" : "  TOO FAR";
@@ -128,6 +142,7 @@ void add(const OnboardForecast& forecast, const DriveUpdate& update, double late
          Statistics& statistics) {
   statistics.latency_ms.push_back(latency_ms);
   statistics.agents += forecast.size();
+  statistics.fallback += forecast.fallback.size();
   for (const auto& [stage, spent_ms] : forecast.stage_ms) statistics.stage_ms[stage].push_back(spent_ms);
   for (const std::string& warning : forecast.warnings) ++statistics.warnings[warning];
   if (!update.forecast) return;
@@ -166,7 +181,8 @@ int main(int count, char** words) try {
   const Statistics statistics = replay(settings, writes ? &out : nullptr);
   if (writes && !out.flush()) throw DataError("could not be written completely", "", settings.out);
   print(statistics, settings.tolerance);
-  return statistics.largest.is_within(settings.tolerance) ? 0 : 1;
+  const bool agrees = statistics.largest.is_within(settings.tolerance);
+  return agrees && !only_failed(statistics) ? 0 : 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "trajpred_replay: %s\n", error.what());
   return 2;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "files.hpp"
@@ -22,6 +23,8 @@ using Json = nlohmann::ordered_json;
 constexpr double POINT_M = 2.0;
 // Longest boundary (metres): longer ones are errors, whose centreline would take up all memory.
 constexpr double LONGEST_M = 1e5;
+// How many parts of a kind a summary names.
+constexpr std::size_t MAX_NAMED = 10;
 constexpr std::uintmax_t MAX_MAP_BYTES = std::uintmax_t{1} << 30;
 
 // A record of one group of a map archive, read key by key.
@@ -100,6 +103,54 @@ class Record {
   const char* group_;
 };
 
+// What is left out of a map because it is broken: trajpred/sources/map_problems.py.
+class MapProblems {
+ public:
+  // Kinds come one after the other.
+  void add(const std::string& kind, const std::string& name, const std::string& reason) {
+    const bool is_new = left_out_.empty() || left_out_.back().kind != kind;
+    if (is_new) left_out_.push_back({kind, {}});
+    left_out_.back().parts.push_back({shortened(name, MAX_QUOTED), reason});
+  }
+
+  // Describes each kind: how many were left out, the names of the first ones, and the first reason. Empty if
+  // nothing was.
+  std::string summary() const {
+    std::string text;
+    for (const Kind& kind : left_out_) {
+      if (!text.empty()) text += "; ";
+      text += summary_of(kind.kind, kind.parts);
+    }
+    return text;
+  }
+
+ private:
+  struct Part {
+    std::string name;
+    std::string reason;
+  };
+
+  struct Kind {
+    std::string kind;
+    std::vector<Part> parts;
+  };
+
+  static std::string summary_of(const std::string& kind, const std::vector<Part>& parts) {
+    const Part& first = parts[0];
+    if (parts.size() == 1) return "1 " + kind + " left out: " + first.name + " (" + first.reason + ")";
+    std::vector<std::string> names;
+    for (const Part& part : parts) {
+      if (names.size() < MAX_NAMED) names.push_back(part.name);
+    }
+    if (parts.size() > MAX_NAMED) names.push_back("…");
+    const std::string count = std::to_string(parts.size());
+    return count + " " + kind + "s left out: " + joined_names(names) + " (" + first.name + ": " +
+           first.reason + ")";
+  }
+
+  std::vector<Kind> left_out_;
+};
+
 // The records of a map archive.
 struct Archive {
   // The file without the records.
@@ -108,6 +159,25 @@ struct Archive {
   std::map<std::string, std::vector<Json>> records;
 };
 
+// Replaces NaN and Infinity, which Python writes but JSON does not know, by objects of the same length, which
+// are no numbers: their records are broken, not the file.
+std::string without_nan(std::string text) {
+  const bool is_json = text.find("NaN") == std::string::npos && text.find("Infinity") == std::string::npos;
+  if (is_json) return text;
+  const std::array<std::string, 3> words = {"NaN", "-Infinity", "Infinity"};
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') in_string = !in_string;
+    if (text[i] == '\\') ++i;
+    if (in_string) continue;
+    for (const std::string& word : words) {
+      const bool is_here = text.compare(i, word.size(), word) == 0;
+      if (is_here) text.replace(i, word.size(), "{}" + std::string(word.size() - 2, ' '));
+    }
+  }
+  return text;
+}
+
 // Takes the records out as they end: an ordered object compares every key with all earlier ones.
 Archive archive_from(const std::string& text) {
   Archive archive;
@@ -115,19 +185,19 @@ Archive archive_from(const std::string& text) {
   const auto is_kept = [&archive, &group](int depth, Json::parse_event_t event, Json& value) {
     require_depth(depth);
     if (event == Json::parse_event_t::key && depth == 1) group = value.get<std::string>();
-    const bool is_record = event == Json::parse_event_t::object_end && depth == 2;
+    const bool is_end = event == Json::parse_event_t::object_end || event == Json::parse_event_t::array_end;
+    const bool is_record = depth == 2 && (is_end || event == Json::parse_event_t::value);
     if (is_record) archive.records[group].push_back(std::move(value));
     return !is_record;
   };
-  archive.rest = Json::parse(text, is_kept);
+  archive.rest = Json::parse(without_nan(text), is_kept);
   return archive;
 }
 
 const std::vector<Json>& group_of(Archive& archive, const char* group) {
   require(archive.rest.is_object(), group, "the file must contain an object");
   require(archive.rest.contains(group), group, "is missing");
-  const Json& rest = archive.rest.at(group);
-  require(rest.is_object() && rest.empty(), group, "must be an object of id -> record");
+  require(archive.rest.at(group).is_object(), group, "must be an object of id -> record");
   return archive.records[group];
 }
 
@@ -173,34 +243,70 @@ bool has_centerlines(const std::vector<Json>& lanes) {
   return std::any_of(lanes.begin(), lanes.end(), has_one);
 }
 
-LaneMap map_from(Archive archive) {
+// Returns the id of a record, or which one it is.
+std::string name_of(const Json& record, std::size_t index) {
+  const bool has_id = record.is_object() && record.contains("id") && !record.at("id").is_null();
+  if (!has_id) return "number " + std::to_string(index + 1);
+  const Json& id = record.at("id");
+  return id.is_string() ? id.get<std::string>() : id.dump();
+}
+
+// Reads the records of a group one by one; broken ones are left out.
+template <class Read>
+void read_group(Archive& archive, const char* group, const char* kind, MapProblems& problems,
+                const Read& read) {
+  const std::vector<Json>& records = group_of(archive, group);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    try {
+      read(Record(records[i], group));
+    } catch (const DataError& error) {
+      problems.add(kind, name_of(records[i], i), error.what());
+    }
+  }
+}
+
+LaneMap map_from(Archive archive, MapProblems& problems) {
   LaneMap map;
-  const std::vector<Json>& lanes = group_of(archive, "lane_segments");
-  const bool has_centerline = has_centerlines(lanes);
-  for (const Json& values : lanes) {
-    map.lanes.push_back(lane_from(Record(values, "lane_segments"), has_centerline));
-  }
-  for (const Json& values : group_of(archive, "pedestrian_crossings")) {
-    const Record record(values, "pedestrian_crossings");
-    map.crossings.push_back({record.integer("id"), record.polyline("edge1"), record.polyline("edge2")});
-  }
-  map.validate();
+  const bool has_centerline = has_centerlines(group_of(archive, "lane_segments"));
+  std::set<std::int64_t> ids;
+  read_group(archive, "lane_segments", "lane segment", problems, [&](const Record& record) {
+    LaneSegment lane = lane_from(record, has_centerline);
+    lane.validate();
+    const bool is_new = ids.insert(lane.lane_id).second;
+    require(is_new, "lane_segments.id", "occurs twice");
+    map.lanes.push_back(std::move(lane));
+  });
+  read_group(archive, "pedestrian_crossings", "crossing", problems, [&map](const Record& record) {
+    Crossing crossing{record.integer("id"), record.polyline("edge1"), record.polyline("edge2")};
+    crossing.validate();
+    map.crossings.push_back(std::move(crossing));
+  });
+  const bool none_is_left = map.lanes.empty() && !archive.records["lane_segments"].empty();
+  const std::string message = "the map has no lane that road users drive on: " + problems.summary();
+  require(!none_is_left, "lanes", message);
   return map;
 }
 
 }  // namespace
 
-LaneMap LaneMap::parse(const std::string& json) {
+LaneMap LaneMap::parse(const std::string& json, const Report& report) {
+  MapProblems problems;
   try {
-    return map_from(archive_from(json));
+    LaneMap map = map_from(archive_from(json), problems);
+    const std::string summary = problems.summary();
+    if (report && !summary.empty()) report(summary);
+    return map;
   } catch (const Json::exception& error) {
     throw DataError(std::string("is not a map in JSON (") + error.what() + ")");
   }
 }
 
-LaneMap LaneMap::load(const std::string& path) {
+LaneMap LaneMap::load(const std::string& path, const Report& report) {
+  const auto named = [&path, &report](const std::string& sentence) {
+    if (report) report(path + ": " + sentence);
+  };
   try {
-    return parse(read_file(path, MAX_MAP_BYTES));
+    return parse(read_file(path, MAX_MAP_BYTES), named);
   } catch (const DataError& error) {
     throw error.located(path);
   }

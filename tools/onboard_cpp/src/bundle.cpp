@@ -1,11 +1,13 @@
 #include "trajpred_onboard/bundle.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "files.hpp"
 #include "json_text.hpp"
 #include "trajpred_onboard/errors.hpp"
+#include "trajpred_onboard/lane_futures.hpp"
 
 namespace trajpred::onboard {
 
@@ -20,6 +22,56 @@ constexpr std::uintmax_t MAX_MANIFEST_BYTES = std::uintmax_t{1} << 22;
 // Largest integer and largest real number in the description of a model.
 constexpr std::int64_t MAX_SIZE = 10'000;
 constexpr double MAX_NUMBER = 1e6;
+
+// Inputs and outputs of all graphs; constants are sizes of the interface, letters those of sizes_by_letter().
+const std::vector<Port> PORTS = {
+    {"points", "float32", {"L", "P", std::to_string(LANE_POINT_CHANNELS)}},
+    {"kind", "int64", {"L"}},
+    {"is_intersection", "int64", {"L"}},
+    {"marks", "int64", {"L", "2"}},
+    {"lane_token", "float32", {"L", "D"}},
+    {"history", "float32", {"A", "T", std::to_string(HISTORY_CHANNELS)}},
+    {"object_type", "int64", {"A"}},
+    {"agent_position", "float32", {"A", "2"}},
+    {"agent_heading", "float32", {"A"}},
+    {"agent_valid", "bool", {"A"}},
+    {"agent_velocity", "float32", {"A", "2"}},
+    {"agent_elapsed_s", "float32", {"A"}},
+    {"agent_anchors", "float32", {"A", std::to_string(MODES), "S", "2"}},
+    {"lane_position", "float32", {"L", "2"}},
+    {"lane_heading", "float32", {"L"}},
+    {"lane_valid", "bool", {"L"}},
+    {"lane_topology", "int64", {"L", "L"}},
+    {"lane_eigenvectors", "float32", {"L", "W"}},
+    {"scene_heading", "float32", {}},
+    {"step_s", "float32", {}},
+    {"agent_token", "float32", {"A", "D"}},
+    {"lane_context", "float32", {"L", "D"}},
+    {"target", "int64", {"B"}},
+    {"trajectory", "float32", {"B", "K", "F", "2"}},
+    {"scale", "float32", {"B", "K", "F", "2"}},
+    {"probability", "float32", {"B", "K"}},
+};
+
+// What a graph may take, and what it has to give, in this order.
+struct PortNames {
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+};
+
+const std::map<std::string, PortNames> GRAPHS = {
+    {"lane_encoder", {{"points", "kind", "is_intersection", "marks"}, {"lane_token"}}},
+    {"encoder",
+     {{"history", "object_type", "agent_position", "agent_heading", "agent_valid", "lane_token",
+       "lane_position", "lane_heading", "lane_valid", "lane_topology", "agent_velocity", "agent_elapsed_s",
+       "lane_eigenvectors", "scene_heading", "step_s"},
+      {"agent_token", "lane_context"}}},
+    {"decoder",
+     {{"agent_token", "lane_context", "agent_position", "agent_heading", "agent_valid", "agent_velocity",
+       "agent_elapsed_s", "agent_anchors", "lane_position", "lane_heading", "lane_valid", "target", "step_s",
+       "history", "object_type", "lane_topology", "lane_eigenvectors", "scene_heading"},
+      {"trajectory", "scale", "probability"}}},
+};
 
 // Reads an integer from `least` to MAX_SIZE.
 std::size_t size_of(const json& values, const std::string& name, std::int64_t least) {
@@ -81,6 +133,36 @@ FeatureConfig features_of(const json& values) {
   return config;
 }
 
+const Port& known_port(const std::string& name) {
+  const auto has_name = [&name](const Port& port) { return port.name == name; };
+  return *std::find_if(PORTS.begin(), PORTS.end(), has_name);
+}
+
+bool is_number(const std::string& size) {
+  return !size.empty() && size.find_first_not_of("0123456789") == std::string::npos;
+}
+
+std::string described(const Port& port) {
+  return port.name + " as " + port.dtype + " [" + joined_names(port.shape) + "]";
+}
+
+std::vector<std::string> names_of(const std::vector<Port>& ports) {
+  std::vector<std::string> names;
+  for (const Port& port : ports) names.push_back(port.name);
+  return names;
+}
+
+// Compares type, number of axes and constant sizes of a port of the graph `file`.
+void require_kind(const std::string& file, const Port& found, const Port& expected) {
+  bool same = found.dtype == expected.dtype && found.shape.size() == expected.shape.size();
+  for (std::size_t axis = 0; same && axis < found.shape.size(); ++axis) {
+    const bool are_numbers = is_number(found.shape[axis]) && is_number(expected.shape[axis]);
+    if (are_numbers) same = found.shape[axis] == expected.shape[axis];
+  }
+  if (same) return;
+  throw DataError("has " + described(found) + ", must have " + described(expected), found.name, file);
+}
+
 std::vector<Port> ports_of(const json& values) {
   std::vector<Port> ports;
   for (const json& value : values) {
@@ -125,6 +207,60 @@ std::string Bundle::read(const std::string& name) const {
   return content;
 }
 
+void Bundle::require_signature(const std::string& graph, const Signature& found) const {
+  const std::string file = (std::filesystem::path(path_) / (graph + ".onnx")).string();
+  const PortNames& names = GRAPHS.at(graph);
+  std::vector<std::string> unknown;
+  for (const Port& port : found.inputs) {
+    const bool known = std::count(names.inputs.begin(), names.inputs.end(), port.name) > 0;
+    if (!known) unknown.push_back(port.name);
+  }
+  if (!unknown.empty()) throw DataError("contain the unknown " + joined_names(unknown), "inputs", file);
+  const std::vector<std::string> outputs = names_of(found.outputs);
+  const std::string message =
+      "are " + joined_names(outputs) + ", must be " + joined_names(names.outputs);
+  if (outputs != names.outputs) throw DataError(message, "outputs", file);
+  for (const std::vector<Port>& ports : {found.inputs, found.outputs}) {
+    for (const Port& port : ports) {
+      require_kind(file, port, known_port(port.name));
+      require_sizes(file, port, known_port(port.name));
+    }
+  }
+}
+
+// Compares the shape of a port of the graph `file` with the sizes in `bundle.json`.
+void Bundle::require_sizes(const std::string& file, const Port& found, const Port& expected) const {
+  struct Size {
+    const char* field;
+    std::optional<std::size_t> value;
+  };
+  const auto agents = sizes_ ? std::optional(sizes_->agents) : std::nullopt;
+  const auto lanes = sizes_ ? std::optional(sizes_->lanes) : std::nullopt;
+  const std::map<std::string, Size> by_letter = {
+      {"A", {"sizes", agents}},
+      {"B", {"sizes", agents}},
+      {"L", {"sizes", lanes}},
+      {"T", {"history", history_}},
+      {"P", {"lane_points", features_.lane_points}},
+      {"D", {"dim", dim_}},
+      {"K", {"modes", modes_}},
+      {"F", {"horizon", horizon_}},
+      {"S", {"anchor_steps", features_.anchor_steps}},
+      {"W", {"eigenvectors", eigenvectors_}},
+  };
+  for (std::size_t axis = 0; axis < found.shape.size(); ++axis) {
+    const auto letter = by_letter.find(expected.shape[axis]);
+    const bool is_compared = letter != by_letter.end() && is_number(found.shape[axis]);
+    if (!is_compared) continue;
+    const auto& [field, value] = letter->second;
+    const std::string given = value ? std::to_string(*value) : "null";
+    if (given == found.shape[axis]) continue;
+    const std::string name = std::filesystem::path(file).filename().string();
+    const std::string manifest = (std::filesystem::path(path_) / MANIFEST).string();
+    throw DataError("is " + given + ", but " + name + " has " + described(found), field, manifest);
+  }
+}
+
 void Bundle::parse(const std::string& manifest) {
   const json info = parse_json<json>(manifest);
   const bool supported = info.at("format") == BUNDLE_FORMAT && info.at("version") == BUNDLE_VERSION;
@@ -144,8 +280,10 @@ void Bundle::parse(const std::string& manifest) {
   step_s_ = number_of(model, "step_s");
   require(step_s_ > 0, "step_s", "must be positive");
   features_ = features_of(info.at("scene").at("features"));
+  eigenvectors_ = size_of(info.at("scene").at("graph"), "eigenvectors", 0);
   name_ = info.at("name");
   precision_ = info.at("precision");
+  licence_ = info.at("licence");
   const json& sizes = info.at("sizes");
   if (!sizes.is_null()) sizes_ = Sizes{size_of(sizes, "A", 1), size_of(sizes, "L", 1)};
   for (const auto& [name, file] : info.at("files").items()) sha256_[name] = file.at("sha256");

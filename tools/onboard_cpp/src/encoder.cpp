@@ -13,14 +13,6 @@ namespace trajpred::onboard {
 
 namespace {
 
-// The inputs that this runtime computes, of all graphs.
-const std::vector<std::string> KNOWN_INPUTS = {
-    "points",          "kind",           "is_intersection", "marks",         "history",
-    "object_type",     "agent_position", "agent_heading",   "agent_valid",   "agent_velocity",
-    "agent_elapsed_s", "agent_anchors",  "lane_token",      "lane_position", "lane_heading",
-    "lane_valid",      "lane_topology",  "lane_context",    "agent_token",   "lane_eigenvectors",
-    "scene_heading",   "step_s",         "target",
-};
 // Share of a step by which steps may differ and still be the same: the jitter of clocks.
 constexpr double SAME_STEP = 0.1;
 
@@ -79,8 +71,6 @@ std::vector<Pose> global_poses(const Arrays& inputs, const std::string& node, st
 
 // Returns `rows` rows of tokens, zeros from row `valid` on.
 Floats masked(const Floats& tokens, std::size_t valid, std::size_t rows, std::size_t dim) {
-  require(tokens.size() >= rows * dim, "tokens",
-          "the encoder's output has another size than the bundle says");
   Floats result(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(rows * dim));
   std::fill(result.begin() + static_cast<std::ptrdiff_t>(valid * dim), result.end(), 0.0f);
   return result;
@@ -106,11 +96,11 @@ void Encoder::require_graph(const std::string& graph) const {
   const std::string advice = "export the whole model without --part";
   const bool exists = bundle_.graphs().count(graph) > 0;
   if (!exists) throw DataError("has no graph " + graph + ": " + advice, "", bundle_.path());
-  for (const std::string& name : graphs_->inputs(graph)) {
-    const bool known = std::count(KNOWN_INPUTS.begin(), KNOWN_INPUTS.end(), name) > 0;
-    if (!known) throw DataError("has the unknown input " + quoted(name), graph, bundle_.path());
-    const bool computable = name != "lane_eigenvectors" || has_laplacian();
-    if (!computable) throw DataError("needs Eigen: build the library with it", name, bundle_.path());
+  const Signature& signature = graphs_->signature(graph);
+  bundle_.require_signature(graph, signature);
+  for (const Port& port : signature.inputs) {
+    const bool computable = port.name != "lane_eigenvectors" || has_laplacian();
+    if (!computable) throw DataError("needs Eigen: build the library with it", port.name, bundle_.path());
   }
 }
 
@@ -194,22 +184,38 @@ LocalScene Encoder::localise(const Scene& scene) {
 
 void Encoder::run_encoder(LocalScene& scene) {
   const Timed timed(stage_ms_, "encoder");
-  for (auto& [name, values] : graphs_->run("encoder", scene.inputs)) {
-    scene.inputs[name] = std::move(values);
+  const std::int64_t agents = scene.inputs.at("agent_valid").shape[0];
+  const std::int64_t lanes = scene.inputs.at("lane_valid").shape[0];
+  const std::int64_t dim = signed_size(bundle_.dim());
+  Arrays tokens = run("encoder", scene.inputs, {{"agent_token", {agents, dim}}, {"lane_context", {lanes, dim}}});
+  for (auto& [name, values] : tokens) scene.inputs[name] = std::move(values);
+}
+
+Arrays Encoder::run(const std::string& graph, const Arrays& values,
+                    const std::map<std::string, Shape>& shapes) {
+  Arrays outputs = graphs_->run(graph, values);
+  for (const auto& [name, shape] : shapes) {
+    const auto output = outputs.find(name);
+    const bool is_float = output != outputs.end() && std::holds_alternative<Floats>(output->second.values);
+    require(is_float, name, "is not a float32 output of graph " + graph);
+    require(output->second.shape == shape, name, "has another shape than bundle.json says");
   }
+  return outputs;
 }
 
 // Computes tokens [L, D]; the selection is never larger than the bundle's fixed size.
 Floats Encoder::encode_lanes(Arrays inputs) {
   const std::int64_t count = inputs.at("kind").shape[0];
   if (bundle_.sizes()) {
-    for (auto& [name, array] : inputs) {
+    for (auto& input : inputs) {
+      Array& array = input.second;  // by name: C++17 captures no structured binding
       array.shape[0] = signed_size(bundle_.sizes()->lanes);
       const auto padded_to = [&array](auto& values) { return pad(std::move(values), array.shape); };
       array = std::visit(padded_to, array.values);
     }
   }
-  Arrays outputs = graphs_->run("lane_encoder", inputs);
+  const std::int64_t rows = inputs.at("kind").shape[0];
+  Arrays outputs = run("lane_encoder", inputs, {{"lane_token", {rows, signed_size(bundle_.dim())}}});
   Floats tokens = std::get<Floats>(std::move(outputs.at("lane_token").values));
   tokens.resize(static_cast<std::size_t>(count) * bundle_.dim());
   return tokens;
@@ -238,24 +244,12 @@ Arrays Encoder::padded(AgentFeatures& agents, SelectedLanes& lanes) {
   inputs["lane_position"] = pad(std::move(lanes.position), {l, 2});
   inputs["lane_heading"] = pad(std::move(lanes.heading), {l});
   inputs["lane_valid"] = {{l}, first_valid(found_lanes, L)};
-  const std::int64_t width = eigenvectors();
-  if (width > 0) {
-    const auto k = static_cast<std::size_t>(width);
-    inputs["lane_eigenvectors"] = pad(laplacian_eigenvectors(lanes.topology, found_lanes, k), {l, width});
+  if (bundle_.eigenvectors() > 0) {
+    Floats vectors = laplacian_eigenvectors(lanes.topology, found_lanes, bundle_.eigenvectors());
+    inputs["lane_eigenvectors"] = pad(std::move(vectors), {l, signed_size(bundle_.eigenvectors())});
   }
   inputs["lane_topology"] = pad_topology(lanes.topology, found_lanes, L);
   return inputs;
-}
-
-// Returns how many eigenvectors the graphs take, 0 for none.
-std::int64_t Encoder::eigenvectors() const {
-  for (const auto& [name, signature] : bundle_.graphs()) {
-    for (const Port& port : signature.inputs) {
-      const bool is_numbered = port.name == "lane_eigenvectors" && port.shape.size() == 2;
-      if (is_numbered) return std::stoll(port.shape[1]);
-    }
-  }
-  return 0;
 }
 
 }  // namespace trajpred::onboard

@@ -66,8 +66,12 @@ Forecast Forecaster::decode(LocalScene& scene, const Rows& rows) {
     Integers target(rows.begin(), rows.end());
     if (bundle().sizes()) target.resize(bundle().sizes()->agents, 0);
     const auto count = static_cast<std::int64_t>(target.size());
+    const auto modes = static_cast<std::int64_t>(bundle().modes());
+    const auto horizon = static_cast<std::int64_t>(bundle().horizon());
+    const Shape paths{count, modes, horizon, 2};
     scene.inputs["target"] = {{count}, std::move(target)};
-    outputs = graphs().run("decoder", scene.inputs);
+    outputs = run("decoder", scene.inputs,
+                  {{"trajectory", paths}, {"scale", paths}, {"probability", {count, modes}}});
   }
   const Timed timed(stage_ms_, "output");
   std::vector<LastSeen> tracks;

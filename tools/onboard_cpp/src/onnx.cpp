@@ -61,23 +61,42 @@ Array array_of(const Ort::Value& tensor, const std::string& name) {
   return {info.GetShape(), Floats(first, first + info.GetElementCount())};
 }
 
-// A graph with the names of its inputs and outputs.
+std::string dtype_of(ONNXTensorElementDataType type) {
+  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT) return "float32";
+  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64) return "int64";
+  if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL) return "bool";
+  return "type " + std::to_string(type) + " of ONNX";
+}
+
+Port port_of(const std::string& name, const Ort::TypeInfo& type) {
+  require(type.GetONNXType() == ONNX_TYPE_TENSOR, name, "is no tensor");
+  const auto info = type.GetTensorTypeAndShapeInfo();
+  Port port{name, dtype_of(info.GetElementType()), {}};
+  for (const std::int64_t size : info.GetShape()) {
+    port.shape.push_back(size < 0 ? "?" : std::to_string(size));
+  }
+  return port;
+}
+
+// A graph with its inputs and outputs.
 struct Graph {
   Ort::Session session;
-  std::vector<std::string> inputs;
-  std::vector<std::string> outputs;
+  Signature signature;
 };
 
 Graph load(const Bundle& bundle, const std::string& name, const Ort::SessionOptions& options) {
   const std::string content = bundle.read(name + ".onnx");
   try {
-    Graph graph{Ort::Session(environment(), content.data(), content.size(), options), {}, {}};
+    Graph graph{Ort::Session(environment(), content.data(), content.size(), options), {}};
+    Ort::Session& session = graph.session;
     const Ort::AllocatorWithDefaultOptions allocator;
-    for (std::size_t i = 0; i < graph.session.GetInputCount(); ++i) {
-      graph.inputs.emplace_back(graph.session.GetInputNameAllocated(i, allocator).get());
+    for (std::size_t i = 0; i < session.GetInputCount(); ++i) {
+      const auto input = session.GetInputNameAllocated(i, allocator);
+      graph.signature.inputs.push_back(port_of(input.get(), session.GetInputTypeInfo(i)));
     }
-    for (std::size_t i = 0; i < graph.session.GetOutputCount(); ++i) {
-      graph.outputs.emplace_back(graph.session.GetOutputNameAllocated(i, allocator).get());
+    for (std::size_t i = 0; i < session.GetOutputCount(); ++i) {
+      const auto output = session.GetOutputNameAllocated(i, allocator);
+      graph.signature.outputs.push_back(port_of(output.get(), session.GetOutputTypeInfo(i)));
     }
     return graph;
   } catch (const Ort::Exception& error) {
@@ -96,28 +115,26 @@ class OnnxGraphs : public Graphs {
     }
   }
 
-  const std::vector<std::string>& inputs(const std::string& graph) const override {
-    return graphs_.at(graph).inputs;
-  }
+  const Signature& signature(const std::string& graph) const override { return graphs_.at(graph).signature; }
 
   Arrays run(const std::string& name, const Arrays& values) override {
     Graph& graph = graphs_.at(name);
     std::vector<const char*> inputs;
     std::vector<Ort::Value> tensors;
-    for (const std::string& input : graph.inputs) {
-      const auto array = values.find(input);
-      require(array != values.end(), input, "is an input of graph " + name + " that was not computed");
-      inputs.push_back(input.c_str());
+    for (const Port& input : graph.signature.inputs) {
+      const auto array = values.find(input.name);
+      require(array != values.end(), input.name, "is an input of graph " + name + " that was not computed");
+      inputs.push_back(input.name.c_str());
       tensors.push_back(tensor_of(array->second));
     }
     std::vector<const char*> outputs;
-    for (const std::string& output : graph.outputs) outputs.push_back(output.c_str());
+    for (const Port& output : graph.signature.outputs) outputs.push_back(output.name.c_str());
     const Ort::RunOptions options;
     const std::vector<Ort::Value> found = graph.session.Run(options, inputs.data(), tensors.data(),
                                                             tensors.size(), outputs.data(), outputs.size());
     Arrays arrays;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      arrays[graph.outputs[i]] = array_of(found[i], graph.outputs[i]);
+      arrays[outputs[i]] = array_of(found[i], outputs[i]);
     }
     return arrays;
   }

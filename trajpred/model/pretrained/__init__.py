@@ -5,7 +5,10 @@ Every ``.pt`` file in this folder is listed. This module does not import torch.
 
 from __future__ import annotations
 
+import filecmp
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 #: Folder of the checkpoints within the folder of a run.
@@ -17,6 +20,8 @@ LAST = "last.ckpt"
 
 #: Licence of the weights in this folder, which were learned from Argoverse 1.
 LICENCE = "CC BY-NC-SA 4.0, non-commercial use only"
+#: Its terms, for everything that holds such weights.
+LICENCE_FILE = FOLDER / "LICENSE"
 
 
 def list_models() -> list[str]:
@@ -47,8 +52,18 @@ def locate(checkpoint: str | Path) -> Path:
     return path
 
 
-def licence_of(checkpoint: str | Path) -> str:
-    """Return the licence of weights that ship with the package; empty for other checkpoints."""
-    if locate(checkpoint).parent == FOLDER:
+def licence_of(checkpoint: str | Path, training: Mapping[str, Any]) -> str:
+    """Return the licence of weights that ship with the package; empty for others.
+
+    It also covers copies of their files, and what was fine-tuned from them.
+
+    Args:
+        training: facts of the checkpoint's training.
+    """
+    if training.get("weights") in list_models():
         return LICENCE
+    file = locate(checkpoint)
+    for name in list_models():
+        if file.is_file() and filecmp.cmp(file, FOLDER / f"{name}.pt", shallow=False):
+            return LICENCE
     return ""

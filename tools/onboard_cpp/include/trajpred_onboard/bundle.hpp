@@ -22,7 +22,7 @@ struct Port {
   std::string name;
   // float32, int64 or bool.
   std::string dtype;
-  // Numbers, or letters for sizes of the scene.
+  // Numbers, or names of sizes that differ between calls.
   std::vector<std::string> shape;
 };
 
@@ -47,6 +47,8 @@ class Bundle {
   const std::string& path() const { return path_; }
   const std::string& name() const { return name_; }
   const std::string& precision() const { return precision_; }
+  // Of weights that ship with trajpred; empty for others.
+  const std::string& licence() const { return licence_; }
   // Observed steps T, channels per token D.
   std::size_t history() const { return history_; }
   std::size_t dim() const { return dim_; }
@@ -55,6 +57,8 @@ class Bundle {
   std::size_t modes() const { return modes_; }
   double step_s() const { return step_s_; }
   const FeatureConfig& features() const { return features_; }
+  // Eigenvectors of the lane topology that the graphs take; 0 for none.
+  std::size_t eigenvectors() const { return eigenvectors_; }
   // Nothing for any number.
   const std::optional<Sizes>& sizes() const { return sizes_; }
   // By graph; a bundle of the encoder alone has no decoder.
@@ -63,18 +67,25 @@ class Bundle {
   // Reads a file of the bundle. Throws DataError if it is missing or its SHA-256 differs.
   std::string read(const std::string& name) const;
 
+  // Compares a graph, as its file has it, with what this runtime computes and with the sizes in `bundle.json`.
+  // Throws DataError that names the file and the field at fault.
+  void require_signature(const std::string& graph, const Signature& found) const;
+
  private:
   void parse(const std::string& manifest);
+  void require_sizes(const std::string& file, const Port& found, const Port& expected) const;
 
   std::string path_;
   std::string name_;
   std::string precision_;
+  std::string licence_;
   std::size_t history_ = 0;
   std::size_t dim_ = 0;
   std::size_t horizon_ = 0;
   std::size_t modes_ = 0;
   double step_s_ = 0.0;
   FeatureConfig features_;
+  std::size_t eigenvectors_ = 0;
   std::optional<Sizes> sizes_;
   std::map<std::string, Signature> graphs_;
   std::map<std::string, std::string> sha256_;

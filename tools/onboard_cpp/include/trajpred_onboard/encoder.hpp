@@ -20,8 +20,8 @@ class Graphs {
  public:
   virtual ~Graphs() = default;
 
-  // Returns the names of the inputs of a graph.
-  virtual const std::vector<std::string>& inputs(const std::string& graph) const = 0;
+  // Returns the inputs and outputs of a graph, as its file has them.
+  virtual const Signature& signature(const std::string& graph) const = 0;
 
   // Runs a graph and returns its outputs by name; `values` may hold more than its inputs.
   virtual Arrays run(const std::string& graph, const Arrays& values) = 0;
@@ -64,9 +64,12 @@ struct LocalScene {
 using StageTimes = std::map<std::string, double>;
 
 // Encodes whole scenes with a bundle; StreamingEncoder adds the tracking of histories.
+//
+// Not for two threads at once, and neither are two streams of one: each thread needs its own. Lanes, their
+// tokens and times are kept between calls.
 class Encoder {
  public:
-  // Throws DataError if the bundle lacks a graph, or a graph has an input that is not known.
+  // Throws DataError if the bundle lacks a graph, or a graph has other inputs, outputs or sizes.
   Encoder(Bundle bundle, std::unique_ptr<Graphs> graphs);
   virtual ~Encoder() = default;
   // The lane cache refers to the object.
@@ -90,20 +93,20 @@ class Encoder {
   const StageTimes& stage_ms() const { return stage_ms_; }
 
  protected:
-  // Checks the inputs of a graph. Throws DataError.
+  // Checks inputs and outputs of a graph. Throws DataError.
   void require_graph(const std::string& graph) const;
 
   // Runs the encoder and adds its outputs to the inputs of the scene.
   void run_encoder(LocalScene& scene);
 
-  Graphs& graphs() { return *graphs_; }
+  // Runs a graph, whose outputs have to have these shapes. Throws DataError.
+  Arrays run(const std::string& graph, const Arrays& values, const std::map<std::string, Shape>& shapes);
 
   StageTimes stage_ms_;
 
  private:
   Floats encode_lanes(Arrays inputs);
   Arrays padded(AgentFeatures& agents, SelectedLanes& lanes);
-  std::int64_t eigenvectors() const;
 
   Bundle bundle_;
   std::unique_ptr<Graphs> graphs_;

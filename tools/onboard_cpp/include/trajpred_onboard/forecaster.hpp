@@ -15,10 +15,10 @@ namespace trajpred::onboard {
 using Targets = std::optional<std::vector<std::string>>;
 
 // Forecasts whole scenes with a bundle that has a decoder; StreamingForecaster adds the tracking of
-// histories.
+// histories. Not for two threads at once, as Encoder.
 class Forecaster : public Encoder {
  public:
-  // Throws DataError if the bundle lacks a graph, or a graph has an input that is not known.
+  // Throws DataError if the bundle lacks a graph, or a graph has other inputs, outputs or sizes.
   Forecaster(Bundle bundle, std::unique_ptr<Graphs> graphs);
 
   // Predicts the agents of a scene, in the frame of its map; targets that are no agents are omitted.

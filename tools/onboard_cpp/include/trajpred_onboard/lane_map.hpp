@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,12 @@ inline constexpr std::int64_t NO_LANE = -1;
 // Largest coordinate (m) of a map or a track; beyond it float32 loses the position.
 inline constexpr double MAX_COORDINATE = 1e8;
 
+// Receives a sentence.
+using Report = std::function<void(const std::string& sentence)>;
+
+// Writes a sentence as a line to the standard error stream.
+void report_to_stderr(const std::string& sentence);
+
 struct LaneSegment {
   // Unique in its map.
   std::int64_t lane_id = 0;
@@ -51,6 +58,9 @@ struct LaneSegment {
   // Ids of lanes, which may lie outside this map.
   std::vector<std::int64_t> predecessors;
   std::vector<std::int64_t> successors;
+
+  // Throws DataError that names the first field with an invalid value.
+  void validate() const;
 };
 
 // A pedestrian crossing: its two long sides.
@@ -58,6 +68,9 @@ struct Crossing {
   std::int64_t crossing_id = 0;
   Polyline edge1;
   Polyline edge2;
+
+  // Throws DataError that names the first field with an invalid value.
+  void validate() const;
 };
 
 // Lane segments and pedestrian crossings, in metres.
@@ -66,13 +79,15 @@ struct LaneMap {
   std::vector<Crossing> crossings;
 
   // Reads a map in Argoverse 2's format; `trajpred info MAP --save lanes.json` writes it.
-  // Throws DataError that names the file and the field at fault.
-  static LaneMap load(const std::string& path);
+  //
+  // Broken records are left out; `report` receives a sentence that counts and names them.
+  // Throws DataError that names the file if it is no such map, or if none of its lanes is left.
+  static LaneMap load(const std::string& path, const Report& report = report_to_stderr);
 
   // Reads the same format from a text.
-  static LaneMap parse(const std::string& json);
+  static LaneMap parse(const std::string& json, const Report& report = report_to_stderr);
 
-  // Throws DataError that names the first field with an invalid value.
+  // Throws DataError that names the first field with an invalid value, or that an id occurs twice.
   void validate() const;
 };
 

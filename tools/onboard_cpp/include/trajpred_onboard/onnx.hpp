@@ -15,7 +15,7 @@ namespace trajpred::onboard {
 // Throws DataError if a graph is damaged or cannot be loaded.
 std::unique_ptr<Graphs> open_graphs(const Bundle& bundle, int threads = 0);
 
-// Opens the folder of a bundle. Throws DataError.
+// Opens the folder of a bundle; every thread needs a forecaster of its own. Throws DataError.
 std::shared_ptr<Forecaster> open_forecaster(const std::string& bundle, int threads = 0);
 
 // The same for bundles with or without a decoder.

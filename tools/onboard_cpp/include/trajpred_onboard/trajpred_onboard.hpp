@@ -11,3 +11,4 @@
 #include "trajpred_onboard/forecaster.hpp"
 #include "trajpred_onboard/lane_map.hpp"
 #include "trajpred_onboard/stream.hpp"
+#include "trajpred_onboard/version.hpp"
