@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -127,6 +128,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("prepare --raw nowhere", "must be given with --raw"),
         ("export --checkpoint nothing", "no such checkpoint"),
         ("export --max_agents 4", "must be given together with --max-lanes"),
+        ("prepare --store new --continue-s 1 --teacher nope", "nope: no such checkpoint; shipped weights: "),
         ("train --data.store nowhere", "trajpred prepare"),
         ("train --model.decoder.init_args.horizon 30", "is 30, the data have 60"),
         ("evaluate --perturb fog", "no-map"),
@@ -151,6 +153,29 @@ def test_mistakes_get_one_sentence(
     assert message in error, (error, printed.out)
     assert not printed.out, (error, printed.out)
     assert before in ([], ["Seed set to 0"]), before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "info {}",
+        "info {}.json",
+        "train --config {}",
+        "train --model.encoder {}",
+        "benchmark model --model {}",
+        "compare --results {}",
+        "evaluate --checkpoint {}.parquet --store {store}",
+        "visualize --map {}.osm",
+    ],
+)
+def test_a_pipe_is_not_read(
+    line: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for suffix in ("", ".json", ".parquet", ".osm"):
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+    assert run(None, *(word.format(tmp_path / "pipe", store=store) for word in line.split())) == 2
+    assert f"error: {tmp_path / 'pipe'}" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

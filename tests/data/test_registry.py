@@ -1,4 +1,4 @@
-"""Plugins: the documented package works in every command, and one that cannot be imported is named."""
+"""Plugins: the documented package works in every command, and one that cannot be used is named."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run
+from trajpred.cli.doctor import plugins
+from trajpred.data.registry import Registry
+from trajpred.errors import DataError
 
 PAGE = ROOT / "docs" / "how-to" / "own-model.md"
 
@@ -48,7 +52,7 @@ def test_predictors_and_metrics_of_a_plugin_are_known_to_commands(
     done = trajpred(documented, *command, "--checkpoint", "my_predictor")
     assert done.returncode == 0, done.stderr
     assert "maxFDE1" in done.stdout
-    assert "my_predictor" in done.stdout
+    assert "K = 6, maxFDE of my-lab 1.0, my_predictor of my-lab 1.0" in " ".join(done.stdout.split())
     without = trajpred(dict(os.environ), *command, "--checkpoint", "my_predictor")
     assert without.returncode == 2
     assert "constant_velocity" in without.stderr
@@ -70,13 +74,48 @@ def test_a_model_of_a_plugin_is_trained_and_evaluated_by_name(
     assert "minFDE6" in done.stdout, done.stderr
 
 
-def test_a_plugin_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
-    points = "[trajpred.plugins]\nbroken-one = absent_module\n"
-    environment = install(tmp_path / "site", {}, points)
-    done = trajpred(environment, "info", "argoverse-nano")
-    assert done.returncode == 2
-    assert "broken-one" in done.stderr
-    assert "absent_module" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "broken-one" not in trajpred(environment, "doctor").stderr
+#: Modules of plugins that cannot be used, and what is said about them.
+BROKEN = {
+    "import absent_module": "No module named 'absent_module'",
+    "import sys; sys.exit(3)": "SystemExit: 3",
+    "1 / 0": "ZeroDivisionError: division by zero",
+    "from trajpred.metrics import *; register(Metric('minFDE', lambda errors: errors.final[:, 0], ''))": (
+        "trajpred has a metric 'minFDE' already: broken_lab must choose another name"
+    ),
+    "from trajpred.metrics import *; register(Metric('count', lambda errors: errors.final[:, 0], ''))": (
+        "trajpred has a metric 'count' already: broken_lab must choose another name"
+    ),
+    "from trajpred.predictors import PREDICTORS\nclass Mine: pass\nPREDICTORS['argoverse-nano'] = Mine": (
+        "trajpred has a predictor 'argoverse-nano' already: broken_lab must choose another name"
+    ),
+    "from trajpred.sources import *; SOURCES['argoverse2'] = Source(print, lambda raw: raw)": (
+        "trajpred has a source 'argoverse2' already: broken_lab must choose another name"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_plugin_that_cannot_be_used_is_named(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, {"broken_lab": code}, "[trajpred.plugins]\nmine = broken_lab\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run("info", "argoverse-nano") == 2
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert "plugin 'mine' (broken_lab) of my-lab 1.0 cannot be used (" in sentence
+    assert BROKEN[code] in sentence
+    for page in ("--version", "--help"):
+        assert run(None, page) == 0
+    [finding] = [finding for finding in plugins() if "mine" in finding.what]
+    assert finding.level == "problem"
+    assert "of my-lab 1.0 cannot be used" in finding.what
+
+
+def test_a_package_replaces_its_own_entries_only() -> None:
+    registry = Registry[Any]("tool", lambda entry: entry, taken=lambda: ["hammer"])
+    registry["saw"] = test_a_plugin_that_cannot_be_used_is_named
+    registry["saw"] = install
+    for name, entry in {"saw": Path, "hammer": install}.items():
+        with pytest.raises(DataError, match=f"has a tool '{name}' already"):
+            registry[name] = entry
+    assert registry == {"saw": install}

@@ -105,7 +105,10 @@ def test_several_times_give_several_tables(
         part = f"deciding half, after {seconds} s"
         assert f"scenarios, {part}, K = 6" in printed
         assert f"moving agents, perturbed scenarios, {part}" in printed
-        assert f"moving agents that both predict, {part}**" in printed.split("against lane_following")[1 + (seconds == "2")]
+        assert (
+            f"moving agents that both predict, {part}**"
+            in printed.split("against lane_following")[1 + (seconds == "2")]
+        )
     results = json.loads(out.read_text())
     assert [one["observed_s"] for one in results] == [0.5] * 3 + [2.0] * 3
     assert {one["half"] for one in results} == {"deciding"}

@@ -8,12 +8,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 
-from tests.conftest import ROOT, run
 from tests.export.conftest import save_model, traced_before
-from tests.model.small import SIZES, TINY
+from tests.model.small import TINY
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -23,11 +21,9 @@ from trajpred.export.trace import traced_inputs
 from trajpred.features.config import GraphConfig
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
 from trajpred.nn.edge_attention import Operator
-from trajpred.onboard import Bundle, OnboardEncoder, OnboardForecaster
+from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
-
-CONFIGS = sorted(path.stem for path in (ROOT / "configs" / "model").glob("*.yaml"))
 
 
 class AverageEncoder(TokenEncoder):
@@ -153,38 +149,6 @@ def test_what_cannot_be_traced_is_named(
     assert "\n" not in str(error.value)
     assert not capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["own.ckpt"]
-
-
-def config(name: str) -> dict[str, Any]:
-    """Return the settings of a config, with small widths."""
-    model = yaml.safe_load((ROOT / "configs" / "model" / f"{name}.yaml").read_text())["model"]
-    for part in ("encoder", "decoder"):
-        model.setdefault(part, TINY[part])["init_args"] |= {"dim": 16}
-        if "heads" in model[part]["init_args"]:
-            model[part]["init_args"] |= SIZES
-    return model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
-def test_every_config_is_exported_scored_and_replayed(
-    name: str, scenes: list[Scenario], tmp_path: Path
-) -> None:
-    checkpoint = save_model(tmp_path / "model.ckpt", config(name))
-    bundle = tmp_path / "bundle"
-    export_bundle(checkpoint, bundle, scenes[:2], progress=False)
-    assert run("evaluate", "--checkpoint", bundle) == 0
-    assert run("replay", "--bundle", bundle) == 0
-    export_bundle(
-        checkpoint,
-        bundle,
-        scenes[:2],
-        sizes=(64, 256),
-        precision="fp16",
-        part="encoder",
-        progress=False,
-    )
-    assert OnboardEncoder(bundle).encode(ScenarioBatch.of(scenes[:1])).agent.shape == (64, 16)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from tests.conftest import ROOT
 from tests.conftest import run as trajpred
 from tests.onboard.conftest import edit, replace_file
 from tests.onboard.cpp import install, run
+from trajpred import read_map
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError

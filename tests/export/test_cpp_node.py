@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tests.sources.drives import tracked, write_messages
 
 from tests.conftest import ROOT
 from tests.export.conftest import save_model
 from tests.model.small import SIZES, TINY
 from tests.onboard.cpp import install, json_headers, run
-from tests.sources.drives import tracked, write_messages
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID
 from trajpred.export.export_bundle import export_bundle

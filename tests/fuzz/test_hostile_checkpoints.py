@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
+from struct import pack, unpack
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -131,6 +135,53 @@ def test_hostile_values_are_one_short_error(name: str, tmp_path: Path) -> None:
         Forecaster.load(path)
     assert "bad.ckpt" in str(caught.value)
     assert len(str(caught.value)) < 1_500
+
+
+def parts(weight: float) -> dict[str, bytes]:
+    """The files in the archive of a checkpoint."""
+    content = BytesIO()
+    torch.save({CONFIG: {"a": 1}, "state_dict": {"w": torch.full((5,), weight)}}, content)
+    with ZipFile(content) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def end(archive: bytes) -> tuple[bytes, bytes]:
+    """Return an archive without its last record, and that record for large archives, of 56 bytes."""
+    *_, entries, size, start, _ = unpack("<4s4H2LH", archive[-22:])
+    return archive[:-22], pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, size, start)
+
+
+def test_the_archive_that_is_verified_is_the_one_that_is_read(tmp_path: Path) -> None:
+    """Here ``zipfile`` finds the weight 1, and torch an archive of the weight 2 within one of its files."""
+    path = tmp_path / "two.ckpt"
+    outer = BytesIO()
+    begin = 30 + len("archive/more")
+    inner = BytesIO()
+    inner.seek(begin)
+    with ZipFile(outer, "w") as visible:
+        with ZipFile(inner, "w", ZIP_DEFLATED) as hidden:
+            for name, content in parts(2.0).items():
+                hidden.writestr(name, content)
+        hidden_archive, hidden_record = end(inner.getvalue())
+        visible.writestr("archive/more", hidden_archive[begin:] + hidden_record)
+        for name, content in parts(1.0).items():
+            visible.writestr(name, content)
+    archive, record = end(outer.getvalue())
+    locator = pack("<4sLQL", b"PK\6\7", 0, len(hidden_archive), 1)
+    last = pack("<4s4H2LH", b"PK\5\6", 0, 0, 2**16 - 1, 2**16 - 1, 2**32 - 1, 2**32 - 1, 0)
+    path.write_bytes(archive + record + locator + last)
+    assert torch.load(path, weights_only=True)["state_dict"]["w"][0] == 2
+    with suppress(DataError):  # later versions of zipfile reject the file
+        assert read_checkpoint(path)["state_dict"]["w"][0] == 1
+
+
+def test_bytes_before_the_archive_are_rejected(tmp_path: Path) -> None:
+    path = checkpoint_of(small_model(), tmp_path / "bad.ckpt")
+    content = path.read_bytes()
+    for before in (b"x", b"PK\3\4", content):
+        path.write_bytes(before + content)
+        with pytest.raises(DataError, match=r"bad\.ckpt: .*other bytes before the archive"):
+            read_checkpoint(path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")

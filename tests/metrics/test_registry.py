@@ -14,7 +14,7 @@ from tests.evaluation.predictors import Scattered
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
-from trajpred.metrics import METRICS, ForecastMetrics, Metric, metric_of, register
+from trajpred.metrics import METRICS, ForecastMetrics, Metric, agent_metrics, metric_of, register
 from trajpred.store import ScenarioStore
 
 EVERYWHERE = ("training", "progress", "results", "interval", "breakdown", "side by side")
@@ -66,6 +66,14 @@ def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
     assert "medianFDE6" not in means
     with pytest.raises(DataError, match=r"have other K than ks: \(6,\)"):
         register(replace(metric, tables={"training": (3,)}, ks=(6,)))
+
+
+@pytest.mark.parametrize("returned", [torch.zeros(1, 6), torch.zeros(2), 0.5, None])
+def test_a_metric_of_another_shape_is_named(metric: Metric, returned: object) -> None:
+    register(replace(metric, compute=lambda errors: returned))
+    path = torch.zeros(1, 6, 3, 2)
+    with pytest.raises(DataError, match="metric 'medianFDE' of tests must return one value per agent"):
+        agent_metrics(path, torch.ones(1, 6), path[:, 0], torch.ones(1, 3).bool(), names=["medianFDE"])
 
 
 def test_names_do_not_end_in_a_k() -> None:

@@ -35,8 +35,8 @@ each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.ste
 each_system = pytest.mark.parametrize(("path", "decoder"), _systems())
 
 
-def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitForecaster:
-    """Build the system of a config file with small sizes and without dropout."""
+def small_settings(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> dict[str, Any]:
+    """Return the settings of the model of a config file with small sizes and without dropout."""
     config: dict[str, Any] = yaml.safe_load(path.read_text())["model"]
     config.setdefault("encoder", {"class_path": "trajpred.model.SceneEncoder"})
     config.setdefault("decoder", {"class_path": "trajpred.model.ModeDecoder"})
@@ -50,5 +50,10 @@ def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitFor
                 arguments[name] = 0.0
     config["encoder"]["init_args"] |= {"layers": layers, "heads": heads}
     config["decoder"]["init_args"] |= decoder
+    return config
+
+
+def small(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) -> LitForecaster:
+    """Build the system of a config file, with :func:`small_settings` and random weights."""
     torch.manual_seed(0)
-    return LitForecaster.build(config)
+    return LitForecaster.build(small_settings(path, layers, heads, **decoder))

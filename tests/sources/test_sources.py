@@ -38,9 +38,10 @@ def install(folder: Path, package: str, modules: dict[str, str], points: str) ->
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of packages on this process's path."""
-    points = "argoverse2 = good_one:EMPTY\nmine = good_one:EMPTY\ngone = absent_module:X\n"
-    points += "broken = broken_one:X\nabsent = good_one:ABSENT\ntext = good_one:TEXT"
+    points = "argoverse1 = good_one:EMPTY\nmine = good_one:EMPTY\ngone = absent_module:X\n"
+    points += "leaving = leaving:X\nbroken = broken_one:X\nabsent = good_one:ABSENT\ntext = good_one:TEXT"
     modules = {"good_one": MODULE, "broken_one": "raise RuntimeError('no licence')"}
+    modules["leaving"] = "raise SystemExit(3)"
     folder = install(tmp_path / "site", "first", modules, points)
     monkeypatch.syspath_prepend(str(folder))
     return folder
@@ -89,7 +90,7 @@ def test_the_documented_example_works(tmp_path: Path) -> None:
             assert np.abs(scenario.tracks.position - expected).max() < 0.001
 
 
-def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Path) -> None:
+def test_registered_sources_are_found(site: Path) -> None:
     assert isinstance(find_source("mine"), Source)
     assert find_source("good_one:EMPTY") == find_source("mine")
     assert find_source("argoverse2") is SOURCES["argoverse2"]
@@ -102,13 +103,15 @@ def test_registered_sources_are_found_and_built_in_ones_take_precedence(site: Pa
         (
             "other",
             "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, absent, broken, "
-            "commonroad, gone, mine",
+            "commonroad, gone, leaving, mine, text",
         ),
         (
             "gone",
             "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')",
         ),
         ("broken", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),
+        ("leaving", "'leaving:X' cannot be loaded (SystemExit: 3)"),
+        ("argoverse1", "first and trajpred have a source 'argoverse1': uninstall all but one, or give"),
         ("absent", "'good_one:ABSENT' cannot be loaded (AttributeError"),
         ("text", "'good_one:TEXT' is not a trajpred.sources.Source"),
         ("a b:c", "cannot be loaded"),

@@ -15,6 +15,9 @@ from trajpred.errors import DataError
 from trajpred.training.train import train
 
 CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
+#: Small files that stand for 2**60 values.
+LISTS = "\n".join(["a0: &a0 [1]", *(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]" for i in range(60))])
+MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,9 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         ),
         ("data: {batch_size: ten}", ": Parser key \"data.batch_size\": Expected a <class 'int'>"),
         ("trainer: [", "is not YAML: line 1: "),
+        (LISTS, "cannot be read (it has more than 100,000 values"),
+        (MERGED, "cannot be read (it has more than 100,000 values"),
+        ("data: &data {stores: *data}", "or contains itself"),
         ("[" * 5000, "cannot be read (maximum recursion depth"),
         ("trainer: !!python/object/apply:os.getcwd []", "is not YAML: line 1: could not determine"),
         ("", "contains no settings"),
@@ -98,6 +104,12 @@ def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path
         train(["--config", str(right), f"--config={wrong}"])
     assert str(error.value).startswith(f"{wrong}")
     assert sentence in str(error.value)
+
+
+def test_the_file_of_a_part_of_the_settings_is_checked_too(tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text(LISTS)
+    with pytest.raises(DataError, match=r"model\.yaml: cannot be read \(it has more than 100,000 values"):
+        train(["--model", str(tmp_path / "model.yaml")])
 
 
 def test_unusable_config_files_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:

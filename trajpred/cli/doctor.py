@@ -155,6 +155,7 @@ def doctor(*, store: Path | None = None) -> int:
     if not onboard:
         checks["data"] = lambda: data(store)
         checks["trained models"] = models
+        checks["plugins"] = plugins
     levels: list[str] = []
     for name, check in checks.items():
         levels += [finding.level for finding in report(name, check)]
@@ -368,3 +369,20 @@ def models() -> Iterator[Finding]:
             yield Finding("ok", f"{name}: {size:.1f} M parameters, from {model.history} steps")
         except DataError as error:
             yield Finding("problem", str(error), "install trajpred again")
+
+
+def plugins() -> Iterator[Finding]:
+    """Check that the plugins and sources of other packages can be imported."""
+    from trajpred import sources
+    from trajpred.data.registry import GROUP, distribution, load_plugin
+
+    for group in (GROUP, sources.GROUP):
+        for point in metadata.entry_points(group=group):
+            try:
+                if group == GROUP:
+                    load_plugin(point)
+                else:
+                    sources.find_source(point.name)
+                yield Finding("ok", f"{point.name}, of {distribution(point)}")
+            except DataError as error:
+                yield Finding("problem", str(error))

@@ -41,6 +41,8 @@ BENCHMARKS: tuple[Command, ...] = (
     benchmark.data,
     benchmark.onboard,
 )
+#: Commands that plugins extend; help, version and doctor also work where one is broken.
+WITH_PLUGINS = {*COMMANDS, *BENCHMARKS} - {doctor}
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
 
@@ -88,7 +90,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
-        if run is not doctor:  # it also examines installations with faults
+        if run in WITH_PLUGINS:
             load_plugins()
         sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:

@@ -104,6 +104,15 @@ def require_writable(path: Path, folder: bool = False) -> None:
         raise DataError("is a folder, a file is needed", file=path)
 
 
+def require_file(path: Path) -> None:
+    """Check that reading ``path`` ends: it is neither a pipe nor a device, but a file, a folder or missing.
+
+    Raises: DataError.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError("is a pipe or a device, a file is needed", file=path)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk. Does nothing for folders on Windows."""
     if sys.platform == "win32" and path.is_dir():

@@ -1,31 +1,99 @@
 """Extensions of other packages: their encoders, decoders, metrics and predictors, for every command.
 
 A package names a module under the entry point group ``trajpred.plugins``; every command imports it before it
-runs. The module defines subclasses of ``TokenEncoder`` or ``SceneDecoder``, registers metrics
-(:func:`trajpred.metrics.register`) or adds predictors (:data:`trajpred.predictors.PREDICTORS`).
+runs. The module defines subclasses of ``TokenEncoder`` or ``SceneDecoder``, or adds metrics
+(:func:`trajpred.metrics.register`) or predictors (:data:`trajpred.predictors.PREDICTORS`) under new names.
 docs/how-to/own-model.md has an example.
 """
 
 from __future__ import annotations
 
+from collections import UserDict
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from trajpred.errors import DataError
 
 GROUP = "trajpred.plugins"
+Entry = TypeVar("Entry")
 
 
-@cache
+class Registry(UserDict[str, Entry]):
+    """Entries of one kind by name. A package can replace its own entries, but no others.
+
+    Args:
+        kind: what the entries are, for messages.
+        code: returns the function or class of an entry, by which its package is known.
+        taken: returns further names that only trajpred has.
+    """
+
+    def __init__(
+        self, kind: str, code: Callable[[Entry], object], taken: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        self.kind = kind
+        self.code = code
+        self.taken = taken
+        super().__init__()
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        """Add an entry. Raises: DataError if the name is another package's."""
+        package = package_of(self.code(entry))
+        owner = package
+        if name in self:
+            owner = package_of(self.code(self[name]))
+        elif name in self.taken():
+            owner = "trajpred"
+        if owner != package:
+            problem = f"{owner} has a {self.kind} {name!r} already: {package} must choose another name"
+            raise DataError(problem, field=self.kind)
+        super().__setitem__(name, entry)
+
+
+def package_of(code: object) -> str:
+    """Return the top-level package in which a function or class is defined, of other objects their class."""
+    module: str = getattr(code, "__module__", None) or type(code).__module__
+    return module.partition(".")[0]
+
+
+def foreign(code: Mapping[str, object]) -> dict[str, str]:
+    """Return the package, with its version if it is installed, of each function or class of another one."""
+    versions: dict[str, str] = {}
+    for point in entry_points(group=GROUP):
+        versions[point.module.partition(".")[0]] = distribution(point)
+    packages: dict[str, str] = {}
+    for name, item in code.items():
+        package = package_of(item)
+        if package != "trajpred":
+            packages[name] = versions.get(package, package)
+    return packages
+
+
+def distribution(point: EntryPoint) -> str:
+    """Return name and version of the installed package that names a module, as ``my-lab 1.0``."""
+    if point.dist is None:
+        return "an unknown package"
+    return f"{point.dist.name} {point.dist.version}"
+
+
 def load_plugins() -> None:
-    """Import the modules of all installed plugins, once.
+    """Import the modules of all installed plugins, each once.
 
     Raises: DataError naming the plugin that cannot be imported.
     """
     for point in entry_points(group=GROUP):
-        try:
-            point.load()
-        except Exception as error:  # anything that a foreign module raises on import
-            problem = f"plugin {point.name!r} ({point.value}) cannot be imported"
-            reason = f"{type(error).__name__}: {error}"
-            raise DataError(f"{problem} ({reason}); repair or uninstall its package") from None
+        load_plugin(point)
+
+
+@cache
+def load_plugin(point: EntryPoint) -> None:
+    """Import the module of a plugin. Raises: DataError naming it and its package."""
+    try:
+        point.load()
+    except (Exception, SystemExit) as error:  # anything that a foreign module raises on import
+        plugin = f"plugin {point.name!r} ({point.value}) of {distribution(point)}"
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, DataError):
+            reason = error.message
+        raise DataError(f"{plugin} cannot be used ({reason}); repair or uninstall its package") from None

@@ -41,7 +41,7 @@ def agent_scores(
     scores = {name: x.float().numpy() for name, x in errors.items()}
     if plausibility:
         whole = agents.until()
-        scores |= {metric.name: metric.compute(whole) for metric in metrics_of("plausibility")}
+        scores |= {metric.name: metric.values(whole, len(agents)) for metric in metrics_of("plausibility")}
     return scores
 
 
@@ -85,7 +85,7 @@ def horizon_scores(agents: ScoredAgents, plausibility: bool = False) -> dict[str
     for second, step in ends.items():
         columns_then = {name: x.float().numpy() for name, x in errors[step].items()}
         for metric in more:
-            columns_then[metric.name] = metric.compute(agents.until(step))
+            columns_then[metric.name] = metric.values(agents.until(step), len(agents))
         if plausibility:
             columns_then[HELD] = held_by_interval(agents, step)
         values = [columns_then[name] for name in horizon_columns(plausibility)]

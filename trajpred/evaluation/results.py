@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from trajpred.data.files import atomic_file
+from trajpred.data.files import atomic_file, require_file
 from trajpred.errors import DataError
 
 #: Version of the JSON files: it changes with the meaning of a key, not with new keys.
@@ -64,6 +64,7 @@ class Evaluation:
         intervals: ``intervals[group][name]`` 95 % bounds of the group's mean by bootstrap over scenarios.
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
+        packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
         environment: code and machine (:func:`environment`), and ``wall_s``.
@@ -90,6 +91,7 @@ class Evaluation:
     half: str = ""
     observed_s: float = 0.0
     per_agent: dict[str, Any] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
@@ -124,6 +126,11 @@ class Evaluation:
         """``3 of 6 s`` where a part of the future was scored, else empty."""
         scored, known = self.seconds or (0.0, 0.0)
         return f"{scored:g} of {known:g} s" if scored != known else ""
+
+    @property
+    def others(self) -> str:
+        """``maxFDE of my-lab 1.0`` for what is of other packages, else empty."""
+        return ", ".join(f"{name} of {package}" for name, package in self.packages.items())
 
     @property
     def recipe(self) -> str:
@@ -187,6 +194,7 @@ def finite(value: Any) -> Any:
 
 def read_results(path: str | Path) -> list[Evaluation]:
     """Read the evaluations of a file of :func:`write_results`. Raises: DataError, also on other versions."""
+    require_file(Path(path))
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         records = content if isinstance(content, list) else [content]

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.registry import foreign
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
 from trajpred.evaluation.agent_truth import FACTS
@@ -19,7 +20,8 @@ from trajpred.evaluation.comparison import bootstrap_columns
 from trajpred.evaluation.origin import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.scores import Scores
-from trajpred.metrics import metric_names, metric_of, paired_columns
+from trajpred.metrics import METRICS, metric_names, metric_of, paired_columns
+from trajpred.predictors.checkpoint import code_of
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import reasons
 from trajpred.predictors.predictor import Predictor
@@ -93,8 +95,10 @@ def evaluate(
 def _result(predictor: Predictor, store: ScenarioStore, scores: Scores, ks: Sequence[int]) -> Evaluation:
     """Collect the origin of the scores, their means, breakdowns and values per scenario."""
     names = [name for name in scores.names if _is_reported(name, ks)]
+    metrics = {name: metric.compute for name, metric in METRICS.items()}
     return Evaluation(
         predictor=predictor.name,
+        packages=foreign(metrics | code_of(predictor)),
         how=predictor.how,
         training=dict(predictor.training),
         split=store.split,

@@ -65,7 +65,7 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
         second.probability,
         step - earlier_step,
     )
-    columns = [metric.compute(matched) for metric in metrics_of("streaming")]
+    columns = [metric.values(matched, int(both.sum())) for metric in metrics_of("streaming")]
     table[both, len(ERRORS) :] = np.stack(columns, axis=1)
     return table
 

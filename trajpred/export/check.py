@@ -234,15 +234,16 @@ def require_limits(result: Check, rule: PrecisionRule, bundle: Path) -> None:
     probability = float(np.max([case.probability or 0 for case in result.cases]))  # NaN if any is
     pytorch, onboard = result.min_fde or (0.0, 0.0)
     max_min_fde = pytorch * (1 + rule.metric) + 1e-3
+    option = "; --tolerance-m sets another one"
     limits = (
-        ("99 % of the agents are within {} m", result.usual, result.limit),
-        ("the largest distance is {} m", result.largest, largest_m),
-        ("a probability differs by {}", probability, max_probability),
-        ("focal minFDE increases to {} m", onboard, max_min_fde),
+        ("99 % of the agents are within {} m", result.usual, result.limit, option),
+        ("the largest distance is {} m", result.largest, largest_m, option),
+        ("a probability differs by {}", probability, max_probability, ""),
+        ("focal minFDE increases to {} m", onboard, max_min_fde, ""),
     )
-    for text, value, limit in limits:
+    for text, value, limit, advice in limits:
         if not value <= limit:
-            excess = f"{text.format(f'{value:.4g}')}, the limit is {limit:.4g}"
+            excess = f"{text.format(f'{value:.4g}')}, the limit is {limit:.4g}{advice}"
             raise DataError(f"the bundle differs from the model: {excess}", file=bundle.name)
 
 

@@ -73,7 +73,7 @@ def agent_metrics(
         top = errors.top(k)
         for metric in metrics:
             if k in (metric.ks or ks):
-                values[f"{metric.name}{k}"] = metric.compute(top)
+                values[f"{metric.name}{k}"] = torch.as_tensor(metric.values(top, len(trajectory)))
     return values
 
 
@@ -111,7 +111,9 @@ def horizon_metrics(
         for name, values in series.items():
             at_step[name] = torch.where(visible, values[..., step - 1], torch.nan)
         errors = Errors(probability=top_probability, **at_step)
-        results[step] = {f"{name}6": METRICS[name].compute(errors) for name in names}
+        results[step] = {}
+        for name in names:
+            results[step][f"{name}6"] = torch.as_tensor(METRICS[name].values(errors, len(trajectory)))
     return results
 
 
@@ -167,7 +169,10 @@ def world_metrics(
         missed=_mean(misses[:, None], scene)[:, 0].where(certain, torch.nan),
         collided=_mean(collisions[:, None], scene)[:, 0].where(certain, torch.nan),
     )
-    return {metric.name: metric.compute(worlds) for metric in metrics_of("world")}
+    values: dict[str, Tensor] = {}
+    for metric in metrics_of("world"):
+        values[metric.name] = torch.as_tensor(metric.values(worlds, len(probability)))
+    return values
 
 
 def collides(trajectory: Tensor, scene: Tensor) -> Tensor:

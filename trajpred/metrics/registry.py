@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trajpred.errors import require
+from trajpred.data.registry import Registry, package_of
+from trajpred.errors import DataError, quoted, require
 
 Kind = Literal["displacement", "plausibility", "world", "streaming"]
 Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side", "seconds ahead"]
@@ -57,16 +58,28 @@ class Metric:
     ks: tuple[int, ...] = ()
     per_actor: bool = False
 
+    def values(self, scored: Any, count: int) -> Any:
+        """Compute the values ``[count]``. Raises: DataError if the metric returns anything else."""
+        values = self.compute(scored)
+        shape = getattr(values, "shape", None)
+        if shape != (count,):
+            returned = quoted(values) if shape is None else f"shape {[*shape]}"
+            metric = f"metric {self.name!r} of {package_of(self.compute)}"
+            raise DataError(f"{metric} must return one value per agent or scene, {count}, not {returned}")
+        return values
 
+
+#: Names of the numbers beside the metrics.
+NUMBERS = ("count", "actors", "incomplete")
 #: All metrics by name, in the order of the tables.
-METRICS: dict[str, Metric] = {}
+METRICS = Registry[Metric]("metric", lambda metric: metric.compute, taken=lambda: NUMBERS)
 
 
 def register(metric: Metric) -> None:
-    """Add a metric to :data:`METRICS`, or replace the one of the same name.
+    """Add a metric to :data:`METRICS`.
 
     Raises:
-        DataError: the name ends in a digit, or a table has a K that it cannot show.
+        DataError: the name ends in a digit or is taken, or a table has a K that it cannot show.
     """
     ends = f"must not end in a digit, which would be read as K: {metric.name!r}"
     require(not metric.name[-1:].isdigit(), "name", ends)

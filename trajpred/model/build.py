@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from torch import Tensor, nn
 from torch.nn.modules import module as registration
+from torch.nn.parameter import is_lazy
 
 from trajpred import model as models
 from trajpred.errors import DataError, quoted, require
@@ -114,8 +115,8 @@ def build(cls: type[Model], config: dict[str, Any], state: dict[str, Tensor] | N
 def _size_limit(state: dict[str, Tensor]) -> Iterator[None]:
     """Refuse models of many more modules, or of many more or larger tensors, than the weights ``state``.
 
-    A tensor is counted when a module registers it, before it is initialised. The margins are for buffers that
-    are not saved.
+    A tensor is counted when a module registers it, before it is initialised; one without a size yet gets it
+    later, from the widths of others. The margins are for buffers that are not saved.
     """
     items_left = 1_000 + 10 * len(state)
     values_left = 10_000_000 + 4 * sum(weight.numel() for weight in state.values())
@@ -123,7 +124,7 @@ def _size_limit(state: dict[str, Tensor]) -> Iterator[None]:
     def count(module: nn.Module, name: str, item: object) -> None:
         nonlocal items_left, values_left
         items_left -= 1
-        if isinstance(item, Tensor):
+        if isinstance(item, Tensor) and not is_lazy(item):
             values_left -= item.numel()
         fits = items_left > 0 and values_left > 0
         require(fits, "model", "describes a much larger model than the checkpoint's weights")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from math import inf
 from pathlib import Path
 from pickle import UnpicklingError
@@ -65,8 +66,7 @@ def _unpickle(path: Path) -> Any:
     try:
         if not is_zipfile(path):
             raise DataError("is not a checkpoint, or is truncated", file=path)
-        verify_archive(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(verified(path), map_location="cpu", weights_only=True)
     except DataError:
         raise
     except UnpicklingError:
@@ -78,22 +78,31 @@ def _unpickle(path: Path) -> Any:
         raise DataError(f"is not a readable checkpoint ({reason})", file=path) from None
 
 
-def verify_archive(path: Path) -> None:
-    """Verify all checksums of a checkpoint, which ``torch.load`` does not.
+def verified(path: Path) -> BytesIO:
+    """Copy the archive of a checkpoint into memory after verifying all checksums, which torch does not.
+
+    In a prepared file torch can find another archive than ``zipfile``; the copy has what was verified.
 
     Raises:
-        BadZipFile: if it is damaged, compressed, or unpacks to more than its own size.
+        BadZipFile: if it is damaged, compressed, begins with other bytes, or unpacks to more than its size.
         OSError: if it cannot be read.
     """
-    with ZipFile(path) as file:
+    copy = BytesIO()
+    with ZipFile(path) as file, ZipFile(copy, "w") as archive:
         entries = file.infolist()
         if any(entry.compress_type != ZIP_STORED for entry in entries):
             raise BadZipFile("compressed, which checkpoints are not")
         if sum(entry.file_size for entry in entries) > path.stat().st_size:
             raise BadZipFile("damaged: its parts are larger than the file")
+        if min((entry.header_offset for entry in entries), default=0) > 0:
+            raise BadZipFile("other bytes before the archive")
         damaged = file.testzip()
-    if damaged is not None:
-        raise BadZipFile(f"damaged: {damaged}")
+        if damaged is not None:
+            raise BadZipFile(f"damaged: {damaged}")
+        for entry in entries:
+            archive.writestr(entry.filename, file.read(entry))
+    copy.seek(0)
+    return copy
 
 
 def _require_state(state: Any, file: Path) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.data.modes import join
-from trajpred.errors import require
-from trajpred.model.token_encoder import SceneTokens
+from trajpred.errors import DataError, quoted, require
+from trajpred.model.token_encoder import PAGE, SceneTokens
 
 
 @dataclass
@@ -84,6 +84,7 @@ class SceneDecoder(nn.Module):
         self.dim = dim
         self.modes = modes
         self.joint = joint
+        self.register_forward_hook(_require_prediction)
 
     @property
     def anchor_steps(self) -> int:
@@ -105,7 +106,14 @@ class SceneDecoder(nn.Module):
         Raises:
             ValueError: if ``joint`` is not supported.
         """
-        raise NotImplementedError
+        raise DataError(f"{type(self).__name__} must have a forward, see {PAGE}", field="decoder")
+
+
+def _require_prediction(decoder: nn.Module, _: object, prediction: object) -> None:
+    """Raise :class:`DataError` if a decoder returned anything but a prediction."""
+    if not isinstance(prediction, Prediction):
+        problem = f"{type(decoder).__name__} must return a Prediction, returned {quoted(prediction)}"
+        raise DataError(f"{problem}, see {PAGE}", field="decoder")
 
 
 def constant_velocity(velocity: Tensor, elapsed_s: Tensor, step_s: Tensor, horizon: int) -> Tensor:

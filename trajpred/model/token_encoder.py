@@ -14,13 +14,15 @@ from torch_geometric.data import HeteroData
 from trajpred.data.forecast import Attention
 from trajpred.data.lane_map import MARK_TYPES
 from trajpred.data.tracks import OBJECT_TYPES
-from trajpred.errors import require, require_not_negative
+from trajpred.errors import DataError, require, require_not_negative
 from trajpred.features.config import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.model.attention import Pairs, recorded, records
 from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
 
+#: The page about encoders and decoders of users.
+PAGE = "docs/how-to/own-model.md"
 #: How histories with missing steps are read, see :class:`AgentEncoder`.
 Missing = Literal["zeros", "masked"]
 Encoder = TypeVar("Encoder", bound="TokenEncoder")
@@ -186,7 +188,7 @@ class TokenEncoder(nn.Module):
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         """Update the tokens of agents and lanes from each other: ``[A + L, dim]`` -> the same shape."""
-        raise NotImplementedError
+        raise DataError(f"{type(self).__name__} must have an interact, see {PAGE}", field="encoder")
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
         """Return the encoder's own training losses by name; one that ``LossConfig`` lacks has weight 1."""
@@ -240,7 +242,11 @@ class TokenEncoder(nn.Module):
         graph = TokenGraph.of(batch)
         agents = self.agent(agent.history, agent.object_type)
         lanes = self.encode_lanes(batch)
-        x = self.interact(torch.cat((agents, lanes)), graph)
+        tokens = torch.cat((agents, lanes))
+        x = self.interact(tokens, graph)
+        if not isinstance(x, Tensor) or (not torch.compiler.is_exporting() and x.shape != tokens.shape):
+            problem = f"{type(self).__name__}.interact must return a tensor of the shape of its input"
+            raise DataError(f"{problem}, see {PAGE}", field="encoder")
         return SceneTokens(x[: graph.num_agents], x[graph.num_agents :], graph)
 
     def forward(self, batch: HeteroData) -> SceneTokens:

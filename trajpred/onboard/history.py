@@ -141,8 +141,8 @@ class HistoryTable:
     def add(self, time_s: float, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
         """Add up to ``max_tracks`` detections at ``time_s``, which is not before earlier ones.
 
-        Updates within :data:`~trajpred.data.time.SHORTEST_STEP_S` of each other count as one, at the time of the
-        first; detections replace earlier ones of the same track and update. A track that moved by more than
+        Updates within :data:`~trajpred.data.time.SHORTEST_STEP_S` of each other count as one, at the time of
+        the first; detections replace earlier ones of the same track and update. A track that moved by more than
         ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another object under the same id: its
         history is dropped, and its id returned.
         """
@@ -230,8 +230,8 @@ class HistoryTable:
     def resampled(self, now_s: float, within_s: float) -> Tracks:
         """Return the tracks seen in the last ``within_s`` seconds, at the steps of the model until ``now_s``.
 
-        They are those of :func:`~trajpred.data.resample.resample`, at most ``length`` and at least one. A track
-        may have no valid step.
+        They are those of :func:`~trajpred.data.resample.resample`, at most ``length`` and at least one. A
+        track may have no valid step.
         """
         rows = np.flatnonzero(self.last_seen_s() >= now_s - within_s)
         if not len(rows):

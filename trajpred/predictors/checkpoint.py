@@ -202,6 +202,17 @@ def display_name(checkpoint: str | Path) -> str:
     return "/".join((*run, name))
 
 
+def code_of(predictor: Predictor) -> dict[str, object]:
+    """Return the classes that make the forecasts, by name: of predictors, encoders and decoders."""
+    code: dict[str, object] = {}
+    for member in predictor.members:
+        code[member.name] = type(member)
+        if isinstance(member, CheckpointPredictor):
+            for part in (member.model.encoder, member.model.decoder):
+                code[type(part).__name__] = type(part)
+    return code
+
+
 def has_attention(predictor: Predictor) -> bool:
     """Return whether the predictor is a model whose encoder reports attention."""
     return isinstance(predictor, CheckpointPredictor) and predictor.model.encoder.has_attention

@@ -22,6 +22,7 @@ from trajpred.data.resample import same_step
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import Tracks
 from trajpred.errors import require
+from trajpred.model.checkpoint import read_checkpoint
 from trajpred.model.pretrained import locate
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
 
@@ -68,7 +69,11 @@ class Continuation:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Describe the continuation: the manifest of a store records it."""
+        """Describe the continuation: the manifest of a store records it.
+
+        Raises: DataError if the teacher is no checkpoint.
+        """
+        read_checkpoint(self.teacher)
         weights = hashlib.sha256(locate(self.teacher).read_bytes()).hexdigest()
         teacher = display_name(self.teacher)
         return {"seconds": self.seconds, "teacher": teacher, "sha256": weights[:16], "seed": self.seed}

@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from trajpred.data.forecast import Forecast
+from trajpred.data.registry import Registry, package_of
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, quoted, require
 from trajpred.model import pretrained
 from trajpred.onboard.bundle import is_bundle
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
-from trajpred.predictors.derived import EnsemblePredictor
+from trajpred.predictors.derived import DerivedPredictor, EnsemblePredictor
 from trajpred.predictors.predictions_file import FilePredictor, future_steps
 from trajpred.predictors.predictor import Predictor
 
@@ -31,10 +32,24 @@ class BaselinePredictor(Predictor):
         return [baseline(scenario, future_steps(scenario)) for scenario in scenarios]
 
 
+class CheckedPredictor(DerivedPredictor):
+    """A predictor of another package, whose forecasts are checked."""
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        forecasts = self.predictor(scenarios)
+        valid = isinstance(forecasts, list) and len(forecasts) == len(scenarios)
+        if not valid or not all(isinstance(forecast, Forecast) for forecast in forecasts):
+            described = f"predictor {self.name!r} of {package_of(type(self.predictor))}"
+            raise DataError(f"{described} must return a list with a Forecast for each scenario")
+        return forecasts
+
+
 #: The number of modes that several predictors are merged to by default.
 DEFAULT_MODES = 6
 #: Makes the predictors that have a name but no file; plugins add their own.
-PREDICTORS: dict[str, Callable[[], Predictor]] = {}
+PREDICTORS = Registry[Callable[[], Predictor]](
+    "predictor", lambda make: getattr(make, "func", make), taken=pretrained.list_models
+)
 for _name in BASELINES:
     PREDICTORS[_name] = partial(BaselinePredictor, _name)
 
@@ -59,13 +74,34 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
         require(not joint, "joint", "applies to models; a bundle has marginal futures only")
         return BundlePredictor(checkpoint)
     if str(checkpoint) in PREDICTORS:
-        predictor = PREDICTORS[str(checkpoint)]()
+        predictor = _registered(str(checkpoint))
         require(predictor.joint or not joint, "joint", f"{checkpoint} has no joint futures")
         return predictor
     if not pretrained.locate(checkpoint).is_file():
         problem = f"is neither a checkpoint nor one of the baselines {', '.join(PREDICTORS)}"
         raise DataError(f"{problem}, nor pretrained weights: {pretrained.names()}", file=checkpoint)
     return CheckpointPredictor(checkpoint, joint)
+
+
+def _registered(name: str) -> Predictor:
+    """Make a predictor of :data:`PREDICTORS`. Raises: DataError if it is none, naming its package."""
+    make = PREDICTORS[name]
+    package = package_of(PREDICTORS.code(make))
+    described = f"predictor {name!r} of {package}"
+    try:
+        predictor = make()
+    except DataError:
+        raise
+    except Exception as error:  # foreign code raises anything
+        raise DataError(f"{described} cannot be made ({type(error).__name__}: {error})") from error
+    if not isinstance(predictor, Predictor):
+        raise DataError(f"{described} must be a trajpred.predictors.Predictor, is {quoted(predictor)}")
+    call = type(predictor).__call__
+    if not isinstance(getattr(predictor, "name", None), str) or call is Predictor.__call__:
+        raise DataError(f"{described} must have a name and a __call__, see docs/how-to/own-model.md")
+    if package_of(call) == "trajpred":
+        return predictor
+    return CheckedPredictor(predictor)
 
 
 def load_ensemble(

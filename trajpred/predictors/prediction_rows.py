@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trajpred.data.checks import as_names, require_names
+from trajpred.data.files import require_file
 from trajpred.data.forecast import SAME_PROBABILITY
 from trajpred.errors import DataError, require
 
@@ -105,6 +106,7 @@ class Tracks:
 
 def read_rows(path: Path) -> Rows:
     """Read the columns. Raises: DataError if this is not a parquet file with usable columns."""
+    require_file(path)
     try:
         metadata = pq.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()

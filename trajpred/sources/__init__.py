@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from trajpred.data.registry import Registry
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
 from trajpred.sources import argoverse1, argoverse2
@@ -88,23 +89,26 @@ class Source:
 
 
 #: Built-in sources; :func:`find_source` also finds those of other packages.
-SOURCES: dict[str, Source] = {
-    "argoverse1": Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv"),
-    "argoverse2": Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/"),
-    "argoverse2-sensor": Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", sensor.EVERY_S),
-}
+SOURCES = Registry[Source]("source", lambda source: source.read)
+SOURCES["argoverse1"] = Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv")
+SOURCES["argoverse2"] = Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/")
+SOURCES["argoverse2-sensor"] = Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", sensor.EVERY_S)
 
 
 def find_source(name: str) -> Source:
     """Return a source: built in, registered by another package, or given as ``package.module:OBJECT``.
 
-    Built-in sources take precedence.
-
-    Raises: DataError if the name is unknown, or if the source cannot be imported.
+    Raises: DataError if the name is unknown or of several packages, or the source cannot be imported.
     """
+    registered = entry_points(group=GROUP)
+    packages = {point.dist.name for point in registered if point.name == name and point.dist is not None}
+    if name in SOURCES:
+        packages.add("trajpred")
+    advice = "uninstall all but one, or give one as package.module:OBJECT"
+    several = f"{' and '.join(sorted(packages))} have a source {name!r}: {advice}"
+    require(len(packages) < 2, "source", several)
     if name in SOURCES:
         return SOURCES[name]
-    registered = entry_points(group=GROUP)
     if ":" in name:
         return _load(EntryPoint(name, name, GROUP))
     names = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
@@ -116,7 +120,7 @@ def find_source(name: str) -> Source:
 def _load(point: EntryPoint) -> Source:
     try:
         source = point.load()
-    except Exception as error:  # anything that a foreign module raises on import
+    except (Exception, SystemExit) as error:  # anything that a foreign module raises on import
         problem = f"{point.value!r} cannot be loaded ({type(error).__name__}: {error})"
         raise DataError(problem, field="source") from None
     other = f"{point.value!r} is not a trajpred.sources.Source: {source!r}"

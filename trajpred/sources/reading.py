@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trajpred.data.checks import row_of
+from trajpred.data.files import require_file
 from trajpred.errors import DataError, quoted, require, require_finite
 
 #: What unreadable files raise.
@@ -47,6 +48,7 @@ MAX_GROUP_BYTES = 2**28
 def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
     """Name ``path`` in every DataError; report other errors as "is not a readable ``what``"."""
     try:
+        require_file(path)
         yield
     except DataError as error:
         raise error.located(path) from None

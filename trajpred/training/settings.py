@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from trajpred.data.files import require_file
 from trajpred.errors import DataError
 from trajpred.model.pretrained import CHECKPOINTS
 
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
 #: What the command takes besides settings.
 OPTIONS = ("config", "help", "print_config")
+#: Suffixes of config files.
+YAML = (".yaml", ".yml")
 #: Groups of settings.
 GROUPS = ("trainer", "model", "data", "pictures")
+#: Limit on the number of values of a config file.
+MAX_VALUES = 100_000
 #: Settings that are taken from others.
 LINKED = {"data.seed": "seed_everything", "record.weights": "weights"}
 
@@ -47,11 +52,16 @@ class Setting(NamedTuple):
 def check_files(args: Sequence[str]) -> None:
     """Reject config files that cannot be read or contain no settings, and words that are no flags.
 
+    The parser also reads files that are the value of a setting, as ``--model FILE``.
+
     Raises: DataError.
     """
+    for word in spelled(args):
+        if _exists(word):
+            require_file(Path(word))
+            if word.endswith(YAML):
+                read_yaml(Path(word))
     for file in _configs(args):
-        if file.is_fifo():
-            continue  # it can be read once
         content = read_yaml(file)
         if not isinstance(content, dict):
             raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
@@ -61,6 +71,14 @@ def check_files(args: Sequence[str]) -> None:
                 raise DataError(problem, file=file, field=group)
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
+
+
+def _exists(word: str) -> bool:
+    """Return whether a word names a file; one that is too long for a name does not."""
+    try:
+        return Path(word).exists()
+    except OSError:
+        return False
 
 
 def explain(error: ArgumentError, parser: ArgumentParser, args: Sequence[str]) -> DataError:
@@ -222,9 +240,13 @@ def _without_tuples(value: Any) -> Any:
 
 
 def read_yaml(file: Path) -> Any:
-    """Read a YAML file. Raises: DataError if it is missing or not YAML."""
+    """Read a YAML file. Raises: DataError if it is missing, not YAML, or has too many values."""
+    require_file(file)
     try:
-        return yaml.safe_load(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
+        if not _is_small(yaml.compose(text, yaml.SafeLoader)):
+            raise ValueError(f"it has more than {MAX_VALUES:,} values, or contains itself")
+        return yaml.safe_load(text)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from None
     except yaml.MarkedYAMLError as error:
@@ -232,6 +254,21 @@ def read_yaml(file: Path) -> Any:
         raise DataError(f"is not YAML: line {line}: {error.problem}", file=file) from None
     except (RecursionError, ValueError) as error:
         raise DataError(f"cannot be read ({error})", file=file) from None
+
+
+def _is_small(root: yaml.Node | None) -> bool:
+    """Return whether a document has at most :data:`MAX_VALUES` values, where an alias counts as its value."""
+    pending = [root]
+    count = 0
+    while pending and count <= MAX_VALUES:
+        node = pending.pop()
+        count += 1
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                pending += [key, value]
+        elif isinstance(node, yaml.SequenceNode):
+            pending += node.value
+    return not pending
 
 
 def _plain(key: str) -> str:

@@ -141,6 +141,7 @@ def format_origin(seeds: Seeds) -> str:
     scored = _code(seeds[0].environment)
     if scored:
         parts.append(f"scored by {scored}")
+    parts.append(seeds[0].others)
     return "; ".join(filter(None, parts))
 
 

@@ -69,7 +69,7 @@ def _main(result: Evaluation) -> Iterator[Table]:
         rows = [[name, *_cells_with_intervals(result, name)] for name in shown]
         if is_last:
             rows += _calibration(result)
-        facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}")
+        facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
         yield Table(f"{result.predictor}: {facts}", ["", *titles], rows)
 
 

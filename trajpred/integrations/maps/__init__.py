@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from trajpred.data.files import atomic_file
 from trajpred.data.lane_map import LaneMap
+from trajpred.data.registry import Registry
 from trajpred.errors import quoted, require
 from trajpred.integrations.maps import commonroad, lanelet2, opendrive
 from trajpred.integrations.maps.segments import lane_map_of
@@ -19,11 +21,10 @@ from trajpred.sources.map_problems import MapProblems, require_lanes
 from trajpred.sources.reading import parse, read_bytes, readable
 
 #: The root element of each XML format: its name, and the function that returns the parts of a map.
-_XML: dict[str, tuple[str, Any]] = {
-    "osm": ("Lanelet2", lanelet2.read),
-    "OpenDRIVE": ("OpenDRIVE", opendrive.read),
-    "commonRoad": ("CommonRoad", commonroad.read),
-}
+_XML = Registry[tuple[str, Any]]("map format", itemgetter(1))
+_XML["osm"] = ("Lanelet2", lanelet2.read)
+_XML["OpenDRIVE"] = ("OpenDRIVE", opendrive.read)
+_XML["commonRoad"] = ("CommonRoad", commonroad.read)
 
 
 class MapFile(NamedTuple):
