@@ -142,8 +142,8 @@ class HistoryTable:
         """Add up to ``max_tracks`` detections at ``time_s``, which is not before earlier ones.
 
         Updates within :data:`~trajpred.data.time.SHORTEST_STEP_S` of each other count as one, at the time of
-        the first; detections replace earlier ones of the same track and update. A track that moved by more than
-        ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another object under the same id: its
+        the first; detections replace earlier ones of the same track and update. A track that moved by more
+        than ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another object under the same id: its
         history is dropped, and its id returned.
         """
         if not len(states.track_id):
