@@ -12,7 +12,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
 from trajpred.onboard.history import HistoryTable, States
 
-LENGTH, STEP, UNIX_S = 30, 0.1, 1.7e9
+LENGTH, STEP, START_S = 30, 0.1, 1000.0
 
 
 def states_of(positions: dict[str, tuple[float, float]], motion: np.ndarray | None = None) -> States:
@@ -41,9 +41,9 @@ def assert_same_history(found: Tracks, recorded: Scenario) -> None:
     for name in seen:
         a, b = found.index(name), expected.index(name)
         assert np.array_equal(found.valid[a], expected.valid[b])
-        np.testing.assert_allclose(found.position[a], expected.position[b], atol=1e-4)
-        np.testing.assert_allclose(found.velocity[a], expected.velocity[b], atol=1e-4)
-        np.testing.assert_allclose(found.heading[a], expected.heading[b], atol=1e-4)
+        np.testing.assert_allclose(found.position[a], expected.position[b], atol=1e-5)
+        np.testing.assert_allclose(found.velocity[a], expected.velocity[b], atol=1e-5)
+        np.testing.assert_allclose(found.heading[a], expected.heading[b], atol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [1, 4, 10, 50])
@@ -62,7 +62,7 @@ def test_histories_are_those_of_the_resampled_scenario(rate: int) -> None:
     for now in range(count):
         rows = np.flatnonzero(valid[:, now])
         positions = {names[row]: tuple(position[row, now]) for row in rows}
-        assert add(table, UNIX_S + seconds[now], states_of(positions, motion[rows, now])) == []
+        assert add(table, START_S + seconds[now], states_of(positions, motion[rows, now])) == []
         if now < 2 or now % max(1, rate // 2):
             continue
         until = slice(0, now + 1)
@@ -73,7 +73,7 @@ def test_histories_are_those_of_the_resampled_scenario(rate: int) -> None:
         )
         stamps_ns = np.round(seconds[until] * 1e9).astype(np.int64)
         recorded = replace(recorded, timestamps_ns=stamps_ns)
-        assert_same_history(table.resampled(UNIX_S + seconds[now], table.memory_s), recorded)
+        assert_same_history(table.resampled(START_S + seconds[now], table.memory_s), recorded)
 
 
 @pytest.mark.parametrize("rate", [1, 3, 10, 25, 50])
