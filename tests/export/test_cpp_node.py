@@ -207,9 +207,10 @@ def assert_same_poses(found: list[dict[str, Any]], expected: Any) -> None:
 
 
 def test_a_parameter_that_is_missing_or_wrong_is_one_sentence(node: Path, tmp_path: Path) -> None:
+    (tmp_path / "lanes.json").write_text('{"lane_segments": {}, "pedestrian_crossings": {}}')
     for parameters, message in (
-        ({}, "parameter 'bundle' must be initialized"),
-        ({"bundle": tmp_path / "none"}, "no such bundle"),
+        ({}, "must be initialized"),
+        ({"bundle": tmp_path / "none", "map": tmp_path / "lanes.json"}, "no such bundle"),
     ):
         done = run_node(node, [], **parameters)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)

@@ -106,6 +106,14 @@ def test_command_reports_the_latency(bundle: Path, capsys: pytest.CaptureFixture
     assert f"{NATIVE}: 100%" in printed.err
 
 
+def test_a_bundle_that_always_fails_ends_with_1(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*scene: object, **options: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(OnboardForecaster, "forecast", fail)
+    assert run("replay", "--bundle", bundle) == 1
+
+
 def test_film_draws_the_forecast_of_each_step(
     updates: list[Update], native: Scenario, tmp_path: Path
 ) -> None:

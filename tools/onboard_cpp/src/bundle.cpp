@@ -217,8 +217,7 @@ void Bundle::require_signature(const std::string& graph, const Signature& found)
   }
   if (!unknown.empty()) throw DataError("contain the unknown " + joined_names(unknown), "inputs", file);
   const std::vector<std::string> outputs = names_of(found.outputs);
-  const std::string message =
-      "are " + joined_names(outputs) + ", must be " + joined_names(names.outputs);
+  const std::string message = "are " + joined_names(outputs) + ", must be " + joined_names(names.outputs);
   if (outputs != names.outputs) throw DataError(message, "outputs", file);
   for (const std::vector<Port>& ports : {found.inputs, found.outputs}) {
     for (const Port& port : ports) {

@@ -187,7 +187,8 @@ void Encoder::run_encoder(LocalScene& scene) {
   const std::int64_t agents = scene.inputs.at("agent_valid").shape[0];
   const std::int64_t lanes = scene.inputs.at("lane_valid").shape[0];
   const std::int64_t dim = signed_size(bundle_.dim());
-  Arrays tokens = run("encoder", scene.inputs, {{"agent_token", {agents, dim}}, {"lane_context", {lanes, dim}}});
+  Arrays tokens =
+      run("encoder", scene.inputs, {{"agent_token", {agents, dim}}, {"lane_context", {lanes, dim}}});
   for (auto& [name, values] : tokens) scene.inputs[name] = std::move(values);
 }
 

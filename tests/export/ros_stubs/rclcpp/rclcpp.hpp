@@ -1,5 +1,6 @@
 // As much of rclcpp as the node of tools/onboard_cpp/examples uses. Parameters are those of the command line;
-// spin() reads messages from the standard input, a line {"topic", "message"} each, and publish() writes such lines.
+// spin() reads messages from the standard input, a line {"topic", "message"} each, and publish() writes such
+// lines.
 #pragma once
 
 #include <chrono>

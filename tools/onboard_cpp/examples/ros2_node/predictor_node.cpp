@@ -125,7 +125,8 @@ class Detected {
     const bool is_reversed = !has_sign && linear.x < 0.0;
     const double heading = is_reversed ? yaw + onboard::PI : yaw;
     const onboard::Point position{pose.position.x, pose.position.y};
-    add(to_hex(object.object_id), to_type(object.classification), position, heading, to_velocity(linear, yaw));
+    add(to_hex(object.object_id), to_type(object.classification), position, heading,
+        to_velocity(linear, yaw));
   }
 
   // Adds the ego where it was at `time_s`: localisation and tracker have different times.
@@ -162,9 +163,8 @@ std::vector<std::size_t> likely_modes(const onboard::Forecast& forecast, std::si
   };
   std::vector<std::size_t> modes;
   for (std::size_t mode = 0; mode < forecast.modes; ++mode) modes.push_back(mode);
-  std::stable_sort(modes.begin(), modes.end(), [&probability](std::size_t a, std::size_t b) {
-    return probability(a) > probability(b);
-  });
+  std::stable_sort(modes.begin(), modes.end(),
+                   [&probability](std::size_t a, std::size_t b) { return probability(a) > probability(b); });
   while (modes.size() > 1 && probability(modes.back()) < MIN_PROBABILITY) modes.pop_back();
   return modes;
 }
@@ -226,12 +226,11 @@ class PredictorNode : public rclcpp::Node {
         stream_(onboard::open_forecaster(declare_parameter<std::string>("bundle"), THREADS), load_map(),
                 onboard::EGO_ID, onboard::lane_following) {
     predicted_ = create_publisher<PredictedObjects>("/perception/object_recognition/objects", rclcpp::QoS(1));
-    odometry_ = create_subscription<Odometry>(
-        "/localization/kinematic_state", rclcpp::QoS(1),
-        [this](const Odometry& message) { ego_ = message; });
-    tracked_ = create_subscription<TrackedObjects>(
-        "/perception/object_recognition/tracking/objects", rclcpp::QoS(1),
-        [this](const TrackedObjects& message) { predict(message); });
+    odometry_ = create_subscription<Odometry>("/localization/kinematic_state", rclcpp::QoS(1),
+                                              [this](const Odometry& message) { ego_ = message; });
+    tracked_ =
+        create_subscription<TrackedObjects>("/perception/object_recognition/tracking/objects", rclcpp::QoS(1),
+                                            [this](const TrackedObjects& message) { predict(message); });
   }
 
  private:
@@ -266,9 +265,7 @@ class PredictorNode : public rclcpp::Node {
     return std::abs(time_s - rclcpp::Time(ego_->header.stamp).seconds()) <= MAX_EGO_GAP_S;
   }
 
-  void warn(const std::string& text) const {
-    RCLCPP_WARN(get_logger(), "%s", text.c_str());
-  }
+  void warn(const std::string& text) const { RCLCPP_WARN(get_logger(), "%s", text.c_str()); }
 
   onboard::StreamingForecaster stream_;
   std::optional<Odometry> ego_;

@@ -67,8 +67,8 @@ class Bundle {
   // Reads a file of the bundle. Throws DataError if it is missing or its SHA-256 differs.
   std::string read(const std::string& name) const;
 
-  // Compares a graph, as its file has it, with what this runtime computes and with the sizes in `bundle.json`.
-  // Throws DataError that names the file and the field at fault.
+  // Compares a graph, as its file has it, with what this runtime computes and with the sizes in
+  // `bundle.json`. Throws DataError that names the file and the field at fault.
   void require_signature(const std::string& graph, const Signature& found) const;
 
  private:
