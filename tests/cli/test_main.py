@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -176,6 +177,27 @@ def test_a_pipe_is_not_read(
         os.mkfifo(tmp_path / f"pipe{suffix}")
     assert run(None, *(word.format(tmp_path / "pipe", store=store) for word in line.split())) == 2
     assert f"error: {tmp_path / 'pipe'}" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("line", ["evaluate --limit 1 --workers 1 --store {}", "train --print_config"])
+def test_standard_output_may_be_closed(line: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)
+    assert run(None, *(word.format(store) for word in line.split())) == 0
+
+
+def test_a_command_that_is_terminated_leaves_no_unfinished_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trace(*_: object) -> None:
+        assert [*tmp_path.iterdir()], "the unfinished bundle"
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("trajpred.export.export_bundle.to_onnx", trace)
+    assert run("export", "--limit", 1, "--out", tmp_path / "bundle") == 128 + signal.SIGTERM
+    assert not [*tmp_path.iterdir()]
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize(

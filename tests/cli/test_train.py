@@ -130,7 +130,12 @@ def test_weights_of_another_run_are_the_start(
     assert torch.load(last, weights_only=True)["trajpred_training"]["weights"] == str(first)
     assert run("train", *still, "--weights", "argoverse-nano") == 2
     assert run("train", "--model.encoder.init_args.layers=3", "--resume", first) == 2
-    assert "other model settings" in capsys.readouterr().err
+    assert "other model settings (model.encoder.layers): " in capsys.readouterr().err
+    assert run("train", "--model.optimizer.learning_rate=0.1", "--resume", first) == 2
+    sentence = (
+        "(model.optimizer.learning_rate): give its config.yaml, or start from its weights with --weights"
+    )
+    assert sentence in capsys.readouterr().err
 
 
 def test_results_lie_in_the_folder_of_the_run_wherever_its_checkpoints_are(

@@ -31,6 +31,15 @@ def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path, flush: bool
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_longest_names_are_written(tmp_path: Path) -> None:
+    """255 bytes; the temporary name is longer, and must not end within a letter."""
+    for name in ("x" * 255, "é" * 127, "雨" * 85, "x雨" * 63):
+        with atomic_file(tmp_path / name) as unfinished:
+            unfinished.write_text(name)
+        assert (tmp_path / name).read_text() == name
+    assert len([*tmp_path.iterdir()]) == 4
+
+
 def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

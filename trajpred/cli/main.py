@@ -6,8 +6,10 @@ Commands import NumPy and torch only when they run, so that help and usage error
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
@@ -77,6 +79,9 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
 
     Exits with 2 and one sentence on stderr for wrong options and unusable input, with 130 when interrupted.
     """
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     limit_threads(1)  # several processes of one thread are faster than several threads
     tokens = list(sys.argv[1:] if args is None else args)
     if command:
@@ -92,7 +97,8 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     try:
         if run in WITH_PLUGINS:
             load_plugins()
-        sys.exit(run(*bound.args, **bound.kwargs))
+        with _unwinding_on_sigterm(run):
+            sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:
         _fail(f"{error}; trajpred doctor says what to install")
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
@@ -113,6 +119,19 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(reason)
     except UnicodeDecodeError as error:
         _fail(str(error))
+
+
+@contextmanager
+def _unwinding_on_sigterm(run: Command) -> Iterator[None]:
+    """Let SIGTERM end a command like an error, so that unfinished files are removed; training saves first."""
+    if run is models.train:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _with_option(error: DataError, options: Collection[str]) -> str:

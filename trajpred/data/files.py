@@ -19,6 +19,8 @@ from trajpred.errors import DataError
 
 #: An unfinished file that has not been written to for this long belongs to a process that was killed.
 ABANDONED_S = 24 * 3600
+#: Limit of file systems on the length of a name.
+MAX_NAME_BYTES = 255
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
         return
     target = Path(os.path.realpath(path))
     mode = target.stat().st_mode if target.exists() else None
-    unfinished = target.with_name(f".unfinished-{uuid4().hex[:8]}-{path.name}"[:255])
+    unfinished = target.with_name(_shortened(f".unfinished-{uuid4().hex[:8]}-{path.name}"))
     try:
         with naming_disk_errors(path, instead_of=unfinished):
             yield unfinished
@@ -69,6 +71,11 @@ def _is_stream(path: Path) -> bool:
     folder = Path(os.path.realpath(path.parent))
     names_open_files = folder == Path("/dev") or folder.is_relative_to("/proc")
     return path.exists() and (names_open_files or not path.is_file())
+
+
+def _shortened(name: str) -> str:
+    """Cut a name to the bytes that file systems take, and a last letter that they would cut in two."""
+    return os.fsencode(name)[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 @contextmanager

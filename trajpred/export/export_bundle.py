@@ -100,7 +100,7 @@ def export_bundle(
     target.parent.mkdir(parents=True, exist_ok=True)
     with (
         naming_disk_errors(target),
-        tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch,
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=".unfinished-") as scratch,
     ):
         folder = Path(scratch) / "bundle"
         folder.mkdir()

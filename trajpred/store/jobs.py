@@ -81,8 +81,9 @@ def _run(
 
 
 def serve(parent: int) -> None:
-    """Ignore Ctrl-C, which the parent handles, and exit with it, which the processes of pools do not."""
+    """Leave Ctrl-C to the parent, and exit with it, which the processes of pools do not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a fork inherits
 
     def watch() -> None:
         while os.getppid() == parent:

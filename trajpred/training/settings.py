@@ -226,17 +226,21 @@ def configs_first(args: Sequence[str]) -> list[str]:
     return words + settings
 
 
-def same_settings(first: Any, second: Any) -> bool:
-    """Return whether nested settings are equal; YAML reads a tuple, as defaults may be, back as a list."""
-    return bool(_without_tuples(first) == _without_tuples(second))
+def differences(first: Any, second: Any, name: str) -> list[str]:
+    """List the dotted names, below ``name``, of nested settings that differ, without ``init_args``.
 
-
-def _without_tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_tuples(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_tuples(item) for item in value]
-    return value
+    YAML reads a tuple, as defaults may be, back as a list.
+    """
+    if isinstance(first, dict) and isinstance(second, dict):
+        names: list[str] = []
+        absent = object()
+        for key in dict.fromkeys([*first, *second]):
+            names += differences(first.get(key, absent), second.get(key, absent), f"{name}.{key}")
+        return names
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):
+        pairs = zip(first, second, strict=True)
+        return [name] if any(differences(*pair, name) for pair in pairs) else []
+    return [] if first == second else [_plain(name)]
 
 
 def read_yaml(file: Path) -> Any:

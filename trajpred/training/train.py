@@ -40,7 +40,7 @@ from trajpred.training.distributed import check_precision, choose_devices, is_lo
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
-from trajpred.training.settings import LINKED, check_files, configs_first, explain, same_settings
+from trajpred.training.settings import LINKED, check_files, configs_first, differences, explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -242,8 +242,10 @@ class TrainCLI(LightningCLI):
         complete = all(content.get(part) for part in ("optimizer_states", "lr_schedulers", "loops"))
         advice = "fine-tune its weights with --weights"
         require(complete, "resume", f"{checkpoint} lacks parts of the state of a training: {advice}")
-        same = same_settings(content[CONFIG], self.config.model.as_dict())
-        require(same, "resume", f"{checkpoint} was trained with other model settings; give its config.yaml")
+        other = differences(content[CONFIG], self.config.model.as_dict(), "model")
+        problem = f"{checkpoint} was trained with other model settings ({', '.join(other)})"
+        advice = "give its config.yaml, or start from its weights with --weights"
+        require(not other, "resume", f"{problem}: {advice}")
         folder = checkpoint.resolve().parent
         if self.config.trainer.logger and folder.name == CHECKPOINTS:
             run = folder.parent

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from trajpred.data.forecast import Forecast, with_truth
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.viz.fonts import legible
 from trajpred.viz.overlays import WhatIf
 from trajpred.viz.view import View, percent
 
@@ -67,6 +68,7 @@ def caption_line(axes: Axes, view: View, line: int, text: str, gid: str) -> None
     look: dict[str, Any] = {"fontsize": 8, "color": view.theme.muted}
     if gid == "title":
         look = {"fontsize": 9, "fontweight": "bold", "color": view.theme.ink}
+    text, look["fontproperties"] = legible(text, look.get("fontweight", "normal"))
     axes.annotate(
         text,
         xy=(0, 1),

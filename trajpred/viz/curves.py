@@ -11,6 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from trajpred.metrics import metric_of
+from trajpred.viz.fonts import legible
 from trajpred.viz.style import LIGHT, Role, style_axes
 
 #: By optimiser step, the values of a run by name.
@@ -54,7 +55,8 @@ def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
     if mark in rows:
         place = "the best checkpoint" if mark == best else "the end"
         text = f"{name}: numbers are those of {place}, after {rows[mark]['epoch']:.4g} epochs"
-        figure.suptitle(text, x=0.012, ha="left", fontsize=11, color=LIGHT.ink)
+        text, font = legible(text)
+        figure.suptitle(text, x=0.012, ha="left", fontsize=11, fontproperties=font, color=LIGHT.ink)
     return figure
 
 
