@@ -164,7 +164,8 @@ def _copy(operation: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) ->
     """Copy within the device, to it or from it; only the first does not wait."""
     result = operation(*tree_map(_on_host, args), **tree_map(_on_host, kwargs))
     if operation == torch.ops.aten.copy_.default:
-        target, source = args[0].device, args[1].device
+        source = args[1].device
+        target = args[0].device
         result = args[0]
     else:
         source = args[0].device
@@ -190,8 +191,9 @@ def _require_one_device(operation: OpOverload, args: Sequence[Any], kwargs: dict
 
 
 def _waits_for_host(operation: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    if _is_indexing(operation):
-        return any(isinstance(x, Tensor) and x.dtype == torch.bool for x in args[1])
+    if _is_indexing(operation):  # masks have as many indices as True values; others are copied from the CPU
+        indices = [x for x in args[1] if isinstance(x, Tensor)]
+        return any(x.dtype == torch.bool or x.device != DEVICE for x in indices)
     if operation == torch.ops.aten.repeat_interleave.Tensor:
         return kwargs.get("output_size") is None
     return any(tag in operation.tags for tag in WAITING)
