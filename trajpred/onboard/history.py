@@ -120,13 +120,13 @@ class HistoryTable:
     def advance(self, now_s: float) -> None:
         """Remove what is older than :attr:`memory_s` at ``now_s``."""
         oldest_s = now_s - self.memory_s
+        self._keep(np.flatnonzero(self.last_seen_s() > oldest_s))
         # The last update before stays: states are interpolated between it and the next.
         first = int(np.searchsorted(self._time_s, oldest_s, side="right")) - 1
         if first > 0:
             self._time_s = self._time_s[first:]
             self._valid = self._valid[:, first:]
             self._states = self._states[..., first:]
-        self._keep(np.flatnonzero(self.last_seen_s() > oldest_s))
 
     def _keep(self, rows: NDArray[np.int64]) -> None:
         if len(rows) < len(self):

@@ -1,11 +1,13 @@
 #include "trajpred_onboard/detections.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 
 #include "trajpred_onboard/errors.hpp"
 #include "trajpred_onboard/lane_map.hpp"
+#include "trajpred_onboard/ragged.hpp"
 #include "trajpred_onboard/scenario.hpp"
 
 namespace trajpred::onboard {
@@ -68,19 +70,39 @@ bool is_near(Point position) {
   return std::abs(position.x) <= MAX_COORDINATE && std::abs(position.y) <= MAX_COORDINATE;
 }
 
-double heading_of(const Detections& detections, std::size_t row) {
-  if (!detections.heading) return UNKNOWN;
-  const double heading = (*detections.heading)[row];
-  if (!std::isfinite(heading)) return UNKNOWN;
-  const double wrapped = wrap_angle(heading);
-  return wrapped == UNKNOWN_HEADING ? KNOWN_ZERO : wrapped;
+// Returns wrapped headings, NaN where unknown; if one can only be in degrees, all are unknown.
+std::vector<double> headings(const Detections& detections, Warnings& warnings) {
+  std::vector<double> result(detections.track_id.size(), UNKNOWN);
+  if (!detections.heading) return result;
+  const std::vector<double>& given = *detections.heading;
+  const auto in_degrees = [](double x) { return std::isfinite(x) && std::abs(x) > MAX_HEADING; };
+  if (std::any_of(given.begin(), given.end(), in_degrees)) {
+    warnings.push_back("headings omitted, they follow from positions: must be radians, not degrees");
+    return result;
+  }
+  for (std::size_t row = 0; row < given.size(); ++row) {
+    if (std::isfinite(given[row])) result[row] = given_heading(wrap_angle(given[row]));
+  }
+  return result;
 }
 
-Point velocity_of(const Detections& detections, std::size_t row) {
-  const Point unknown{UNKNOWN, UNKNOWN};
-  if (!detections.velocity) return unknown;
-  const Point velocity = (*detections.velocity)[row];
-  return norm(velocity) <= MAX_SPEED ? velocity : unknown;
+// Returns velocities, NaN where unknown or faster than MAX_SPEED.
+std::vector<Point> velocities(const Detections& detections, Warnings& warnings) {
+  std::vector<Point> result(detections.track_id.size(), Point{UNKNOWN, UNKNOWN});
+  if (!detections.velocity) return result;
+  bool too_fast = false;
+  for (std::size_t row = 0; row < result.size(); ++row) {
+    const Point velocity = (*detections.velocity)[row];
+    const bool usable = norm(velocity) <= MAX_SPEED;
+    if (usable) result[row] = velocity;
+    else if (is_finite(velocity)) too_fast = true;
+  }
+  if (too_fast) {
+    const std::string limit = "above " + formatted("%g", MAX_SPEED) + " m/s";
+    const std::string unit = "must be metres per second";
+    warnings.push_back("velocities " + limit + " omitted, they follow from positions: " + unit);
+  }
+  return result;
 }
 
 void warn_of_duplicates(const std::vector<std::string>& names, Warnings& warnings) {
@@ -114,6 +136,7 @@ std::optional<Validated> validated(const Detections& detections, Warnings& warni
   Validated result;
   std::vector<std::string> named;
   std::set<std::string> used;
+  Rows kept;
   for (std::size_t row = 0; row < detections.track_id.size(); ++row) {
     const std::string& name = detections.track_id[row];
     if (!is_name(name)) {
@@ -127,11 +150,15 @@ std::optional<Validated> validated(const Detections& detections, Warnings& warni
     }
     const bool is_first = used.insert(name).second;
     if (!is_first) continue;
-    const double heading = heading_of(detections, row);
-    const Point velocity = velocity_of(detections, row);
-    result.states.push_back({name, detections.position[row], heading, velocity, types[row]});
+    kept.push_back(row);
   }
   warn_of_duplicates(named, warnings);
+  const std::vector<double> heading = headings(detections, warnings);
+  const std::vector<Point> velocity = velocities(detections, warnings);
+  for (const std::size_t row : kept) {
+    const std::string& name = detections.track_id[row];
+    result.states.push_back({name, detections.position[row], heading[row], velocity[row], types[row]});
+  }
   return result;
 }
 

@@ -2,145 +2,166 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <unordered_map>
+#include <utility>
 
+#include "trajpred_onboard/clock.hpp"
 #include "trajpred_onboard/ragged.hpp"
 
 namespace trajpred::onboard {
 
 namespace {
 
-bool any_valid(const std::vector<State>& states) {
-  return std::any_of(states.begin(), states.end(), [](const State& state) { return state.valid; });
-}
+// Seconds of the positions to which a velocity is fitted.
+constexpr double FIT_S = 1.0;
 
-// Returns the steps since the last valid state; 0 without any.
-std::size_t steps_since(const std::vector<State>& states) {
-  for (std::size_t steps = 0; steps < states.size(); ++steps) {
-    if (states[states.size() - 1 - steps].valid) return steps;
+// Estimates the velocity of the latest state: the slope of a line fitted to the states from `first_s` on. Where
+// it is alone there, the mean velocity since the state before; zero without any.
+Point latest_velocity(const std::deque<TimedState>& states, double first_s) {
+  const TimedState& latest = states.back();
+  double n = 0.0;
+  double sum_t = 0.0;
+  double sum_tt = 0.0;
+  Point sum_xy;
+  Point sum_txy;
+  for (auto state = states.rbegin(); state != states.rend() && state->time_s >= first_s; ++state) {
+    const double t = state->time_s - latest.time_s;
+    const Point xy = state->position - latest.position;
+    n += 1.0;
+    sum_t += t;
+    sum_tt += t * t;
+    sum_xy = sum_xy + xy;
+    sum_txy = sum_txy + t * xy;
   }
-  return 0;
-}
-
-bool is_complete(const State& state) {
-  return !state.valid || (std::isfinite(state.heading) && is_finite(state.velocity));
-}
-
-// Derives missing headings and velocities from the positions.
-void complete(std::vector<State>& states, double step_s) {
-  std::vector<Point> velocity = causal_velocity(states, step_s);
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const Point measured = states[i].velocity;
-    if (std::isfinite(measured.x)) velocity[i].x = measured.x;
-    if (std::isfinite(measured.y)) velocity[i].y = measured.y;
-  }
-  const std::vector<double> heading = causal_heading(velocity, states);
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    if (!states[i].valid) continue;
-    states[i].velocity = velocity[i];
-    if (!std::isfinite(states[i].heading)) states[i].heading = heading[i];
-  }
+  if (n > 1.0) return (1 / (n * sum_tt - sum_t * sum_t)) * (n * sum_txy - sum_t * sum_xy);
+  if (states.size() == 1) return {};
+  const TimedState& before = states[states.size() - 2];
+  return (1 / (latest.time_s - before.time_s)) * (latest.position - before.position);
 }
 
 }  // namespace
 
 HistoryTable::HistoryTable(std::size_t length, double step_s, std::size_t max_tracks)
-    : length_(length), step_s_(step_s), max_tracks_(max_tracks) {}
+    : length_(length),
+      step_s_(step_s),
+      memory_s_(std::max(static_cast<double>(length) * step_s, SHORTEST_MEMORY_S)),
+      max_tracks_(max_tracks) {}
 
-void HistoryTable::clear() { tracks_.clear(); }
-
-void HistoryTable::advance(std::size_t steps) {
-  if (steps == 0) return;
-  const auto shift = static_cast<std::ptrdiff_t>(std::min(steps, length_));
-  for (Track& track : tracks_) {
-    std::move(track.states.begin() + shift, track.states.end(), track.states.begin());
-    std::fill(track.states.end() - shift, track.states.end(), State{});
-  }
-  const auto is_gone = [](const Track& track) { return !any_valid(track.states); };
-  tracks_.erase(std::remove_if(tracks_.begin(), tracks_.end(), is_gone), tracks_.end());
+void HistoryTable::clear() {
+  times_s_.clear();
+  tracks_.clear();
 }
 
-std::vector<std::string> HistoryTable::add(const std::vector<Detection>& states, double max_speed,
-                                           double max_jump_m) {
+void HistoryTable::advance(double now_s) {
+  const double oldest_s = now_s - memory_s_;
+  const auto is_gone = [oldest_s](const Recorded& track) { return track.states.back().time_s <= oldest_s; };
+  tracks_.erase(std::remove_if(tracks_.begin(), tracks_.end(), is_gone), tracks_.end());
+  // The last update before stays: states are interpolated between it and the next.
+  while (times_s_.size() > 1 && times_s_[1] <= oldest_s) times_s_.pop_front();
+  for (Recorded& track : tracks_) {
+    while (track.states.front().time_s < times_s_.front()) track.states.pop_front();
+  }
+}
+
+std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Detection>& detections,
+                                           double max_speed, double max_jump_m) {
+  std::vector<std::string> jumped;
+  if (detections.empty()) return jumped;
+  const bool is_new_update = times_s_.empty() || time_s - times_s_.back() >= SHORTEST_STEP_S;
+  if (is_new_update) times_s_.push_back(time_s);
+  const double now_s = times_s_.back();
+  const double first_s = first_of_fit_s();
   std::unordered_map<std::string, std::size_t> row;
   for (std::size_t i = 0; i < tracks_.size(); ++i) row.emplace(tracks_[i].track_id, i);
-  std::vector<std::string> jumped;
-  for (const Detection& detection : states) {
+  for (const Detection& detection : detections) {
     const auto [entry, is_new] = row.emplace(detection.track_id, tracks_.size());
-    if (is_new) tracks_.push_back({detection.track_id, 0, UNSCORED, std::vector<State>(length_)});
-    Track& track = tracks_[entry->second];
-    if (!is_new) {
-      const std::size_t steps = steps_since(track.states);
-      const Point previous = track.states[length_ - 1 - steps].position;
-      const auto passed = static_cast<double>(std::max<std::size_t>(steps, 1));
-      const double allowed_m = max_jump_m + max_speed * step_s_ * passed;
-      if (norm(detection.position - previous) > allowed_m) {
-        std::fill(track.states.begin(), track.states.end(), State{});
+    if (is_new) tracks_.emplace_back().track_id = detection.track_id;
+    Recorded& track = tracks_[entry->second];
+    track.object_type = detection.object_type;
+    std::deque<TimedState>& states = track.states;
+    const bool is_repeated = !states.empty() && states.back().time_s == now_s;
+    if (is_repeated) states.pop_back();
+    if (!states.empty()) {
+      const double distance_m = norm(detection.position - states.back().position);
+      const double allowed_m = max_jump_m + max_speed * (now_s - states.back().time_s);
+      if (distance_m > allowed_m) {
+        states.clear();
         jumped.push_back(detection.track_id);
       }
     }
-    track.states.back() = {true, detection.position, detection.heading, detection.velocity};
-    track.object_type = detection.object_type;
+    if (states.empty()) {
+      track.first_position = detection.position;
+      track.has_travelled = false;
+    }
+    const double held = track.has_travelled ? states.back().heading : std::nan("");
+    states.push_back({now_s, detection.position, detection.velocity, detection.heading});
+    TimedState& state = states.back();
+    if (std::isnan(state.velocity.x)) {
+      const Point fitted = latest_velocity(states, first_s);
+      state.velocity = norm(fitted) <= max_speed ? fitted : Point{};
+    }
+    const Point away = state.position - track.first_position;
+    const bool moved = norm(away) > MOVED_M;
+    const bool travels = moved && norm(state.velocity) > STANDING_SPEED;
+    track.has_travelled = track.has_travelled || travels;
+    if (!std::isnan(state.heading)) continue;
+    const bool creeps = moved && !track.has_travelled;
+    if (travels) state.heading = given_heading(direction(state.velocity));
+    else if (creeps) state.heading = given_heading(direction(away));
+    else state.heading = held;
   }
   forget();
   return jumped;
 }
 
-std::size_t HistoryTable::steps_since_seen(std::size_t row) const { return steps_since(tracks_[row].states); }
+std::vector<std::int64_t> HistoryTable::stamps_ns(double now_s) const {
+  std::vector<std::int64_t> stamps;
+  stamps.reserve(times_s_.size());
+  for (const double time_s : times_s_) {
+    stamps.push_back(static_cast<std::int64_t>(std::nearbyint((time_s - now_s) * 1e9)));
+  }
+  return stamps;
+}
 
-Tracks HistoryTable::tracks() const {
-  Tracks tracks = tracks_;
-  for (Track& track : tracks) {
-    const bool complete_already = std::all_of(track.states.begin(), track.states.end(), is_complete);
-    if (!complete_already) complete(track.states, step_s_);
+double HistoryTable::first_of_fit_s() const {
+  const std::vector<std::int64_t> stamps = stamps_ns(times_s_.back());
+  const std::vector<std::int64_t> steps = frame_steps(stamps);
+  const double window = std::max(2.0, std::nearbyint(FIT_S / regular_step_s(stamps)));
+  const std::int64_t before = steps.back() - static_cast<std::int64_t>(window);
+  const auto first = std::upper_bound(steps.begin(), steps.end(), before);
+  return times_s_[static_cast<std::size_t>(first - steps.begin())];
+}
+
+Tracks HistoryTable::resampled(double now_s, double within_s) const {
+  Tracks tracks;
+  if (tracks_.empty()) return tracks;
+  const std::vector<std::int64_t> stamps = stamps_ns(now_s);
+  const double gap_s = GAP_STEPS * regular_step_s(stamps);
+  const double first_s = static_cast<double>(stamps.front()) / 1e9;
+  const std::size_t before = std::min(whole_steps(-first_s, step_s_), length_ - 1);
+  std::vector<double> grid;
+  for (std::size_t i = 0; i <= before; ++i) grid.push_back(-static_cast<double>(before - i) * step_s_);
+  for (const Recorded& recorded : tracks_) {
+    if (recorded.states.back().time_s < now_s - within_s) continue;
+    std::deque<TimedState> states = recorded.states;
+    for (TimedState& state : states) state.time_s = std::nearbyint((state.time_s - now_s) * 1e9) / 1e9;
+    std::vector<State> resampled = states_at(states, grid, gap_s, step_s_);
+    tracks.push_back({recorded.track_id, recorded.object_type, UNSCORED, std::move(resampled)});
   }
   return tracks;
 }
 
 void HistoryTable::forget() {
   if (tracks_.size() <= max_tracks_) return;
-  std::vector<std::size_t> since(tracks_.size());
   Rows rows(tracks_.size());
-  for (std::size_t i = 0; i < tracks_.size(); ++i) {
-    since[i] = steps_since_seen(i);
-    rows[i] = i;
-  }
-  const auto seen_later = [&since](std::size_t a, std::size_t b) { return since[a] < since[b]; };
-  Tracks kept;
-  for (std::size_t row : smallest(std::move(rows), max_tracks_, seen_later)) {
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = i;
+  const auto seen_later = [this](std::size_t a, std::size_t b) { return last_seen_s(a) > last_seen_s(b); };
+  std::vector<Recorded> kept;
+  for (const std::size_t row : smallest(std::move(rows), max_tracks_, seen_later)) {
     kept.push_back(std::move(tracks_[row]));
   }
   tracks_ = std::move(kept);
-}
-
-void TimeGrid::start(double time_s) {
-  start_s_ = time_s;
-  step_ = 0;
-  latest_s_ = time_s;
-  regular_s_ = time_s;
-  regular_step_ = 0;
-}
-
-std::size_t TimeGrid::advance(double time_s) {
-  const double exact = (time_s - start_s_) / step_s_;
-  const std::int64_t previous = step_;
-  step_ = static_cast<std::int64_t>(std::nearbyint(exact));
-  start_s_ += FOLLOW * (exact - static_cast<double>(step_)) * step_s_;
-  const std::int64_t steps = step_ - previous;
-  const double passed_s = time_s - latest_s_;
-  const double expected_s = static_cast<double>(steps) * step_s_;
-  if (std::abs(passed_s - expected_s) > REGULAR * expected_s) {
-    regular_s_ = time_s;
-    regular_step_ = step_;
-  }
-  latest_s_ = time_s;
-  return static_cast<std::size_t>(std::max<std::int64_t>(steps, 0));
-}
-
-double TimeGrid::measured_step_s() const {
-  const std::int64_t steps = step_ - regular_step_;
-  if (steps == 0) return step_s_;
-  return (latest_s_ - regular_s_) / static_cast<double>(steps);
 }
 
 }  // namespace trajpred::onboard

@@ -19,6 +19,8 @@ void validate(const Track& track, std::size_t steps) {
         std::abs(state.position.x) <= MAX_COORDINATE && std::abs(state.position.y) <= MAX_COORDINATE;
     require(near, "position", "is not finite or beyond " + formatted("%g", MAX_COORDINATE) + " m");
     require(std::isfinite(state.heading), "heading", "contains a non-finite value");
+    const std::string degrees = "contains " + formatted("%.4g", std::abs(state.heading));
+    require(std::abs(state.heading) <= MAX_HEADING, "heading", degrees + ": must be radians, not degrees");
     require(is_finite(state.velocity), "velocity", "contains a non-finite value");
   }
 }

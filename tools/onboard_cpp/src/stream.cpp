@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "trajpred_onboard/clock.hpp"
 #include "trajpred_onboard/errors.hpp"
 
 namespace trajpred::onboard {
@@ -71,8 +72,7 @@ SharedMap::SharedMap(std::shared_ptr<const LaneMap> map) : pointer(std::move(map
 TrackStream::TrackStream(Encoder& runtime, SharedMap map, std::string ego_id)
     : runtime_(runtime),
       ego_id_(std::move(ego_id)),
-      history_(runtime.bundle().history(), runtime.bundle().step_s(), MAX_TRACKS),
-      grid_(runtime.bundle().step_s()) {
+      history_(runtime.bundle().history(), runtime.bundle().step_s(), MAX_TRACKS) {
   set_map(std::move(map));
 }
 
@@ -86,6 +86,12 @@ void TrackStream::set_map(SharedMap map) {
 }
 
 Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warnings& warnings) {
+  Reasons rejected = record(timestamp_s, detections, warnings);
+  tracks_ = recent_tracks();
+  return rejected;
+}
+
+Reasons TrackStream::record(double timestamp_s, const Detections& detections, Warnings& warnings) {
   warnings = std::move(pending_warnings_);
   pending_warnings_.clear();
   Reasons omitted;
@@ -103,7 +109,7 @@ Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warni
   if (is_repeated && is_detected_now(accepted->states)) {
     warnings.push_back("time did not advance: these detections replace those of the last update");
   }
-  for (const std::string& name : history_.add(accepted->states, MAX_SPEED, MAX_JUMP_M)) {
+  for (const std::string& name : history_.add(timestamp_s, accepted->states, MAX_SPEED, MAX_JUMP_M)) {
     warnings.push_back("track " + name + " jumped: its earlier history was dropped");
   }
   return accepted->rejected;
@@ -112,7 +118,8 @@ Reasons TrackStream::add(double timestamp_s, const Detections& detections, Warni
 bool TrackStream::is_detected_now(const std::vector<Detection>& states) const {
   std::set<std::string> current;
   for (std::size_t row = 0; row < history_.size(); ++row) {
-    if (history_.steps_since_seen(row) == 0) current.insert(history_.track_id(row));
+    const double ago_s = latest_s_ - history_.last_seen_s(row);
+    if (ago_s < SHORTEST_STEP_S) current.insert(history_.track_id(row));
   }
   for (const Detection& state : states) {
     if (current.count(state.track_id) > 0) return true;
@@ -121,7 +128,7 @@ bool TrackStream::is_detected_now(const std::vector<Detection>& states) const {
 }
 
 bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
-  const double memory_s = static_cast<double>(history_.length()) * history_.step_s();
+  const double memory_s = history_.memory_s();
   const double passed_s = timestamp_s - latest_s_;
   const bool is_late = -memory_s < passed_s && passed_s < 0;
   if (is_late && !clock_changed(timestamp_s)) {
@@ -130,14 +137,13 @@ bool TrackStream::advance(double timestamp_s, Warnings& warnings) {
   }
   late_since_s_ = std::numeric_limits<double>::quiet_NaN();
   if (0 <= passed_s && passed_s < memory_s) {
-    history_.advance(grid_.advance(timestamp_s));
+    history_.advance(timestamp_s);
   } else {
     if (!std::isnan(passed_s)) {
       const std::string change = passed_s < 0 ? "time went back by " : "no update for ";
       warnings.push_back(change + formatted("%.1f", std::abs(passed_s)) + " s: histories were reset");
     }
     history_.clear();
-    grid_.start(timestamp_s);
   }
   latest_s_ = timestamp_s;
   return true;
@@ -149,34 +155,46 @@ bool TrackStream::clock_changed(double timestamp_s) {
   return timestamp_s - late_since_s_ >= NEW_CLOCK_S;
 }
 
+Tracks TrackStream::recent_tracks() const {
+  const double step_s = history_.step_s();
+  const double memory_s = runtime_.bundle().features().memory_s;
+  // A state counts for the nearest step, half a step later at most.
+  Tracks tracks = history_.resampled(latest_s_, memory_s + step_s);
+  const auto is_old = [step_s, memory_s](const Track& track) {
+    const auto ago = static_cast<std::int64_t>(track.states.size()) - 1 - track.last_seen();
+    return track.last_seen() < 0 || static_cast<double>(ago) * step_s > memory_s + step_s / 10;
+  };
+  tracks.erase(std::remove_if(tracks.begin(), tracks.end(), is_old), tracks.end());
+  return tracks;
+}
+
 std::optional<Scene> TrackStream::scene() const {
-  std::optional<std::size_t> ego;
-  std::optional<std::size_t> latest;
-  for (std::size_t row = 0; row < history_.size(); ++row) {
-    if (!is_recent(row)) continue;
-    if (history_.track_id(row) == ego_id_) ego = row;
-    const bool later = !latest || history_.steps_since_seen(row) < history_.steps_since_seen(*latest);
-    if (later) latest = row;
-  }
-  if (!latest) return std::nullopt;
+  if (tracks_.empty()) return std::nullopt;
   Scene scene;
+  for (std::size_t row = 1; row < tracks_.size(); ++row) {
+    const bool later = tracks_[row].last_seen() > tracks_[scene.focal].last_seen();
+    if (later) scene.focal = row;
+  }
+  for (std::size_t row = 0; row < tracks_.size(); ++row) {
+    if (tracks_[row].track_id == ego_id_) scene.focal = row;
+  }
   scene.scenario_id = formatted("%.3f", latest_s_);
-  scene.step_s = grid_.measured_step_s();
-  scene.focal = ego.value_or(*latest);
-  scene.tracks = history_.tracks();
+  scene.step_s = history_.step_s();
+  scene.tracks = tracks_;
   scene.map = map_;
   scene.routes = runtime_.lanes().routes();  // of another map if another stream uses the runtime, too
   return scene;
 }
 
 Reasons TrackStream::reasons() const {
-  const std::string limit = std::to_string(runtime_.bundle().features().max_agents);
-  const std::string excess = "not among the nearest " + limit + " agents, the bundle's limit";
   Reasons reasons;
   for (std::size_t row = 0; row < history_.size(); ++row) {
-    const double ago_s = static_cast<double>(history_.steps_since_seen(row)) * history_.step_s();
-    const std::string unseen = "not seen for " + formatted("%.1f", ago_s) + " s";
-    reasons[history_.track_id(row)] = is_recent(row) ? excess : unseen;
+    const double ago_s = latest_s_ - history_.last_seen_s(row);
+    reasons[history_.track_id(row)] = "not seen for " + formatted("%.1f", ago_s) + " s";
+  }
+  const std::string limit = std::to_string(runtime_.bundle().features().max_agents);
+  for (const Track& track : tracks_) {
+    reasons[track.track_id] = "not among the nearest " + limit + " agents, the bundle's limit";
   }
   return reasons;
 }
@@ -184,15 +202,7 @@ Reasons TrackStream::reasons() const {
 void TrackStream::note_failure(const std::string& what, const std::string& error, Warnings& warnings,
                                Reasons& why) const {
   warnings.push_back(what + " failed: " + on_one_line(error));
-  for (std::size_t row = 0; row < history_.size(); ++row) {
-    if (is_recent(row)) why[history_.track_id(row)] = "the " + what + " failed";
-  }
-}
-
-bool TrackStream::is_recent(std::size_t row) const {
-  const double step_s = history_.step_s();
-  const double ago_s = static_cast<double>(history_.steps_since_seen(row)) * step_s;
-  return ago_s <= runtime_.bundle().features().memory_s + step_s / 10;
+  for (const Track& track : tracks_) why[track.track_id] = "the " + what + " failed";
 }
 
 StreamingForecaster::StreamingForecaster(std::shared_ptr<Forecaster> runtime, SharedMap map,
@@ -237,9 +247,8 @@ OnboardForecast StreamingForecaster::update(double timestamp_s, const Detections
 
 Forecast StreamingForecaster::complete(Forecast forecast, const Reasons& missing, Warnings& warnings) const {
   Rows rows;
-  for (std::size_t row = 0; row < history().size(); ++row) {
-    const bool is_missing = missing.count(history().track_id(row)) > 0;
-    if (is_missing && is_recent(row)) rows.push_back(row);
+  for (std::size_t row = 0; row < tracks().size(); ++row) {
+    if (missing.count(tracks()[row].track_id) > 0) rows.push_back(row);
   }
   const std::optional<Scene> current = scene();
   if (!current || rows.empty()) return forecast;

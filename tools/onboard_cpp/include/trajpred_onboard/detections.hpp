@@ -19,8 +19,8 @@ inline constexpr std::size_t MAX_TRACKS = 2000;
 
 // Detections of N road users at one time, in the frame of the map.
 //
-// Headings (radians) and velocities (m/s) that are missing, not finite or faster than MAX_SPEED are derived
-// from the positions so far. Without `object_type`, names of OBJECT_TYPES, all are vehicles.
+// Headings (radians) and velocities (m/s) that are missing or not finite are derived from the positions so far;
+// so are, with a warning, velocities above MAX_SPEED and, where one is beyond MAX_HEADING, all headings. Without `object_type`, names of OBJECT_TYPES, all are vehicles.
 struct Detections {
   std::vector<std::string> track_id;
   std::vector<Point> position;

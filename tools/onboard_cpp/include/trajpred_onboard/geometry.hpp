@@ -79,6 +79,9 @@ inline bool is_finite(Point point) { return std::isfinite(point.x) && std::isfin
 // Wraps an angle to [-π, π).
 double wrap_angle(double angle);
 
+// Returns a heading that was given, or follows from motion: KNOWN_ZERO instead of 0.
+double given_heading(double heading);
+
 // Returns the displacement after `time_s` seconds at `velocity` and `turn_rate` (rad/s).
 Point arc(Point velocity, double turn_rate, double time_s);
 
@@ -93,19 +96,10 @@ struct State {
   Point velocity;
 };
 
-// Estimates the velocity at each step as the slope of a line fitted to the last `window_s` seconds.
-// A step that is valid alone in its window has the mean velocity since the last valid one. Zero at invalid
-// steps and at the first valid one.
-std::vector<Point> causal_velocity(const std::vector<State>& states, double step_s, double window_s = 1.0);
-
 // Returns whether each state is farther than MOVED_M from the first valid one.
 std::vector<bool> has_moved(const std::vector<State>& states);
 
-// Returns the direction of travel at each step, or the last one above STANDING_SPEED; until then that from
-// its first position, and UNKNOWN_HEADING before the track has moved.
-std::vector<double> causal_heading(const std::vector<Point>& velocity, const std::vector<State>& states);
-
-// Returns whether the heading of each state is known: not what causal_heading sets before a track has moved.
+// Returns whether the heading of each state is known: not that of a track before it has moved.
 std::vector<bool> heading_known(const std::vector<State>& states);
 
 // Returns the heading of each state, reversed where it is known and the track moves against it faster than

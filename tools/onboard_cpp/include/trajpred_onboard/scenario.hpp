@@ -20,6 +20,8 @@ inline constexpr std::array<const char*, 10> OBJECT_TYPES = {
 };
 // The index of `unknown` in it.
 inline constexpr int UNKNOWN_TYPE = static_cast<int>(OBJECT_TYPES.size()) - 1;
+// Largest heading (radians) in four turns either way: a larger one is in degrees.
+inline constexpr double MAX_HEADING = 8 * PI;
 // The id of the recording vehicle.
 inline constexpr const char* EGO_ID = "AV";
 

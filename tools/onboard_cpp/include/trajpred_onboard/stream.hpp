@@ -56,8 +56,8 @@ struct SharedMap {
 
 // Keeps the history of every track; base class of the streaming runtimes.
 //
-// Updates may come at any rate. States are kept on the model's time grid, which follows the tracker's clock;
-// of several updates in one step the latest counts.
+// Updates may come at any rate. States keep their true times, and every update resamples them to the model's
+// steps until then, as scenarios are.
 class TrackStream {
  public:
   // Replaces the map, for instance by a new tile. If it is invalid, the current one stays and the next update
@@ -66,13 +66,16 @@ class TrackStream {
 
   const LaneMap& map() const { return *map_; }
 
+  // Returns the tracks detected recently enough to be agents, at the model's steps until the latest update.
+  const Tracks& tracks() const { return tracks_; }
+
  protected:
   TrackStream(Encoder& runtime, SharedMap map, std::string ego_id);
 
   // Adds the detections to the histories; returns why others were rejected, by id.
   Reasons add(double timestamp_s, const Detections& detections, Warnings& warnings);
 
-  // Returns the histories as a scene around the ego, or nothing if no track is recent.
+  // Returns the recent tracks as a scene around the ego, or nothing without any.
   std::optional<Scene> scene() const;
 
   // Returns why each remembered track would have no result.
@@ -82,13 +85,16 @@ class TrackStream {
   void note_failure(const std::string& what, const std::string& error, Warnings& warnings,
                     Reasons& why) const;
 
-  bool is_recent(std::size_t row) const;
-
-  const HistoryTable& history() const { return history_; }
   double latest_s() const { return latest_s_; }
 
  private:
-  // Returns whether any of these tracks has a detection in the current step.
+  // Adds the detections, without resampling.
+  Reasons record(double timestamp_s, const Detections& detections, Warnings& warnings);
+
+  // Resamples the tracks that were detected recently enough to be agents.
+  Tracks recent_tracks() const;
+
+  // Returns whether any of these tracks has a detection of the time of the latest update.
   bool is_detected_now(const std::vector<Detection>& states) const;
 
   // Advances the histories to a finite time; returns false if the update has to be omitted.
@@ -100,7 +106,7 @@ class TrackStream {
   Encoder& runtime_;
   std::string ego_id_;
   HistoryTable history_;
-  TimeGrid grid_;
+  Tracks tracks_;
   Warnings pending_warnings_;
   double latest_s_ = std::numeric_limits<double>::quiet_NaN();
   // Time of the first of the last updates, if these were late.
