@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from tests.sources.drives import tracked, write_messages
 
 from tests.conftest import ROOT
 from tests.export.conftest import save_model
+from tests.integrations.drives import tracked, write_messages
 from tests.model.small import SIZES, TINY
 from tests.onboard.cpp import install, json_headers, run
 from trajpred.data.scenario import Scenario
