@@ -87,7 +87,7 @@ def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -
 def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
     scene = RealScene(SIGNATURES["decoder"].inputs, GraphConfig())
     ports = scene.signature.inputs
-    sizes = {"F": 3, "D": 4, "K": 6, "W": 1, "T": 5}
+    sizes = {"F": 3, "S": 3, "D": 4, "K": 6, "W": 1, "T": 5}
     names = [port.name for port in ports]
     values = dict(zip(names, traced_inputs(ports, sizes), strict=True))
     values["agent_valid"] = torch.tensor([False, True, False, True, True, False, True])

@@ -174,10 +174,12 @@ def test_futures_of_a_drive_are_those_of_python(
 
 def test_graphs_that_changed_places(programs: Path, bundle: Path, tmp_path: Path) -> None:
     replace_file(bundle / "decoder.onnx", (bundle / "encoder.onnx").read_bytes())
-    done = run(programs / "trajpred_replay", bundle, tmp_path / "none")
     with pytest.raises(DataError) as error:
         OnboardForecaster(bundle)
-    assert (done.returncode, done.stderr) == (2, f"trajpred_replay: {error.value}\n")
+    (tmp_path / "drive").write_text("")
+    for program, words in (("trajpred_replay", (bundle, tmp_path / "drive")), ("trajpred_check", (bundle,))):
+        done = run(programs / program, *words)
+        assert (done.returncode, done.stderr) == (2, f"{program}: {error.value}\n")
 
 
 def test_a_replay_in_which_every_forecast_fails(programs: Path, bundle: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from trajpred.predictors.checkpoint import CheckpointPredictor
 def test_temperature_divides_the_logits(predictor: CheckpointPredictor) -> None:
     ports = SIGNATURES["decoder"].inputs
     torch.manual_seed(0)
-    sizes = {"T": 50, "D": 16, "K": 6, "F": 60, "W": 1, "A": 3, "L": 5, "B": 2}
+    sizes = {"T": 50, "D": 16, "K": 6, "F": 60, "S": 60, "W": 1, "A": 3, "L": 5, "B": 2}
     inputs = traced_inputs(ports, sizes)
     usual = Decoder(predictor.model.decoder, 1.0)(*inputs)[-1]
     flatter = Decoder(predictor.model.decoder, 2.0)(*inputs)[-1]

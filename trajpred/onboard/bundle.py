@@ -42,19 +42,6 @@ LICENCE = "LICENSE"
 FORMAT = "trajpred-bundle"
 #: ``version`` in ``bundle.json``; other values are rejected.
 VERSION = 1
-#: The field of ``bundle.json`` that has the number for each letter of a shape.
-SIZE_FIELDS = {
-    "A": "sizes",
-    "B": "sizes",
-    "L": "sizes",
-    "T": "history",
-    "P": "lane_points",
-    "D": "dim",
-    "K": "modes",
-    "F": "horizon",
-    "S": "anchor_steps",
-    "W": "eigenvectors",
-}
 #: Limit on an unpacked file (bytes), against damaged or hostile bundles.
 MAX_FILE_BYTES = 2**29
 #: Limit on the manifest (bytes), likewise.

@@ -214,7 +214,10 @@ int main(int count, char** words) try {
   const Bundle bundle(settings.bundle);
   const auto graphs = open_graphs(bundle, settings.threads);
   Arrays values = read_inputs(bundle);
-  for (const std::string& name : graphs_of(bundle)) run(*graphs, name, values);
+  for (const std::string& name : graphs_of(bundle)) {
+    bundle.require_signature(name, graphs->signature(name));
+    run(*graphs, name, values);
+  }
   const bool agrees = compare(bundle, values, settings.tolerance);
   measure(bundle, *graphs, values, settings.runs);
   return agrees ? 0 : 1;
