@@ -197,7 +197,8 @@ def predictions(folder: Path) -> Reader:
 
 def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
-    seed = json.loads((ROOT / "datasets" / "argoverse1" / "results" / "constant_velocity.json").read_text())
+    results = ROOT / "datasets" / "argoverse1" / "results" / "reporting"
+    seed = json.loads((results / "constant_velocity.json").read_text())
     seed["per_scenario"] = {name: values[:2] for name, values in seed["per_scenario"].items()}
     read = of_file(path := folder / "results.json", lambda: format_recipes(by_recipe(read_results(path))))
     return Reader(json.dumps(seed).encode(), json_of, read)
@@ -216,6 +217,7 @@ def bundle_files() -> dict[str, bytes]:
         "graphs": {"lane_encoder": {}, "encoder": {}, "decoder": {}},
         "scene": {"features": {"max_agents": 8, "max_lanes": 9}, "graph": {}},
         "sizes": {"A": 8, "L": 9},
+        "licence": "",
         "files": {"encoder.onnx": {}, EXAMPLE: {}},
     }
     files = {"encoder.onnx": b"graph", EXAMPLE: example.getvalue(), MANIFEST: json.dumps(manifest).encode()}
