@@ -7,24 +7,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
 from tests.evaluation.predictors import Scattered
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
-from trajpred.metrics import METRICS, ForecastMetrics, Metric, metric_of, register
+from trajpred.evaluation.table import agent_field, columns_in
+from trajpred.metrics import METRICS, ForecastMetrics, Metric, columns_of, register
 from trajpred.store import ScenarioStore
-
-EVERYWHERE = ("training", "progress", "results", "interval", "breakdown", "side by side")
 
 
 @pytest.fixture
 def metric() -> Iterator[Metric]:
     """The median final error over the modes, in every table."""
-    tables = dict.fromkeys(EVERYWHERE, (6,))
-    median = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", tables=tables)
+    median = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", headline=(6,))
     similar_name = Metric("minADE in metres", lambda errors: errors.average.amin(1), "Average error")
     register(median)
     register(similar_name)
@@ -38,16 +37,16 @@ def test_registered_metric_appears_in_tables_and_json(
     store_path: Path,
     tmp_path: Path,
 ) -> None:
-    result = evaluate(Scattered(), ScenarioStore(store_path, "val"), ks=(6,), progress=False)
+    result = evaluate(Scattered(), ScenarioStore(store_path, "val"), progress=False)
     write_results(tmp_path / "results.json", result)
     written = json.loads((tmp_path / "results.json").read_text())
     mean = written["metrics"]["focal"]["medianFDE6"]
     assert mean > written["metrics"]["focal"]["minFDE6"]
-    assert written["horizons"]["6 s"]["focal"]["medianFDE6"] == pytest.approx(mean)
+    assert result.agents is not None
+    focal = result.agents.filter(pc.field("focal"))
+    assert pc.mean(focal["medianFDE6_6s"]).as_py() == pytest.approx(mean)
     assert len(written["per_scenario"]["focal/medianFDE6"]) == written["scenarios"]
-    for intervals in written["intervals"].values():
-        assert "medianFDE6" in intervals
-    main, horizons, *_ = tables(result)
+    _, main, horizons, *_ = tables(result)
     rows = {row[0]: row[1].split()[0] for row in main.rows}
     assert rows["minADE in metres6"] == rows["minADE6"]
     assert rows["medianFDE6"] == f"{mean:.2f}"
@@ -56,7 +55,7 @@ def test_registered_metric_appears_in_tables_and_json(
 
 
 def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
-    register(replace(metric, tables={"training": (3,)}))
+    register(replace(metric, headline=(3,)))
     metrics = ForecastMetrics(groups=("all",))
     ahead = torch.stack((10 * torch.arange(6.0), torch.zeros(6)), 1)[None, :, None]
     metrics.update(ahead, torch.arange(6, 0, -1)[None] / 21, torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
@@ -64,21 +63,12 @@ def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
     assert means["medianFDE3"] == 10.0
     assert "medianFDE1" not in means
     assert "medianFDE6" not in means
-    with pytest.raises(DataError, match=r"have other K than ks: \(6,\)"):
-        register(replace(metric, tables={"training": (3,)}, ks=(6,)))
 
 
-def test_names_do_not_end_in_a_k() -> None:
-    with pytest.raises(DataError, match=r"must not end in a digit.*'miss at 4'"):
-        register(Metric("miss at 4", lambda errors: errors.final.amin(1), "Miss"))
-
-
-def test_horizons_have_one_k() -> None:
-    with pytest.raises(DataError, match="must have K = 6 in breakdown"):
-        register(Metric("worst", lambda errors: errors.final, "Worst", tables={"breakdown": (1,)}))
-
-
-def test_units_are_those_of_the_metric_s_name() -> None:
-    assert metric_of("brier-minFDE6").unit == "m"
-    assert metric_of("average heading error6").unit == "rad"
-    assert metric_of("actorMR").per_actor
+def test_no_name_is_read_for_its_k(metric: Metric) -> None:
+    register(Metric("miss at 4", lambda errors: errors.final.amin(1), "Miss", ks=(2,)))
+    [column] = [column for column in columns_of("displacement") if column.metric.name == "miss at 4"]
+    field = agent_field(column._replace(ahead=3))
+    assert field.name == "miss at 42_3s"
+    assert columns_in(pa.schema([field]).empty_table()) == [column._replace(ahead=3)]
+    del METRICS["miss at 4"]
