@@ -337,7 +337,7 @@ def _values(
     for kind, of_kind in groupby(columns, lambda column: column.metric.kind):
         wanted = list(of_kind)
         if kind == "displacement":
-            errors = agent_metrics(*tensors(agents, steps), *heading_tensors(agents, steps), columns=wanted)
+            errors = agent_metrics(*tensors(agents, steps), columns=wanted)
             values |= {column: errors[column.title].float().numpy() for column in wanted}
             continue
         made = agents.until(steps) if kind == "plausibility" else true_levels(agents, wanted[0].ahead, steps)
@@ -346,27 +346,21 @@ def _values(
 
 
 def tensors(agents: ScoredAgents, steps: int | None = None) -> list[torch.Tensor]:
-    """Return trajectories, probabilities, true futures and validity, of the first ``steps``."""
+    """Return the arguments of :func:`~trajpred.metrics.registry.agent_metrics` for the first ``steps``."""
     arrays = (
         agents.trajectory[:, :, :steps],
         agents.probability,
         agents.target[:, :steps],
         agents.valid[:, :steps],
+        agents.heading[:, :, :steps],
+        agents.target_heading[:, :steps],
     )
     return [torch.from_numpy(array) for array in arrays]
 
 
-def heading_tensors(agents: ScoredAgents, steps: int | None = None) -> list[torch.Tensor]:
-    """Return predicted and true headings of the first ``steps``."""
-    return [
-        torch.from_numpy(agents.heading[:, :, :steps]),
-        torch.from_numpy(agents.target_heading[:, :steps]),
-    ]
-
-
 def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
     """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
-    trajectory, _, target, valid = tensors(agents)
+    trajectory, _, target, valid, *_ = tensors(agents)
     error = final_error(trajectory, target, valid).numpy()
     return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
 
@@ -396,42 +390,30 @@ def agents_table(
 ) -> pa.Table:
     """Build the table of all agents with a future; metrics are null where undefined or not forecast."""
     truth = agents.truth
-    table: dict[pa.Field, pa.Array] = {}
+    table = pa.table(
+        {
+            "scenario_id": np.array(agents.scenario_ids)[truth["scene"]],
+            **{name: truth[name] for name in ("track_id", *FACTS, *GROUPS)},
+            "predicted": agents.predicted,
+        }
+    )
 
-    def add(name: str, column: Any, field: pa.Field | None = None) -> None:
-        table[field or pa.field(name, column.type)] = column
-
-    def spread(column: NDArray[Any]) -> NDArray[Any]:
-        """Give agents without a forecast NaN."""
-        full = np.full(len(agents.predicted), np.nan)
+    def add(field: pa.Field, column: NDArray[Any]) -> None:
+        full = np.full(len(agents.predicted), None if column.dtype == object else np.nan, column.dtype)
         full[agents.predicted] = column
-        return full
+        nonlocal table
+        table = table.append_column(field, pa.array(full, field.type, from_pandas=True))
 
-    add("scenario_id", pa.array(np.array(agents.scenario_ids)[truth["scene"]]))
-    add("track_id", pa.array(truth["track_id"]))
-    for fact in FACTS:
-        add(fact, pa.array(truth[fact]))
-    for group in GROUPS:
-        add(group, pa.array(truth[group]))
-    add("predicted", pa.array(agents.predicted))
-    if plausibility:
-        probability = np.full(len(agents.predicted), None, object)
-        for row, p, count in zip(
-            np.flatnonzero(agents.predicted), agents.probability, agents.modes.tolist(), strict=True
-        ):
-            probability[row] = p[:count]
-        add("probability", pa.array(probability, pa.list_(pa.float64())))
-        best = np.zeros(len(agents.predicted), np.int8)
-        best[agents.predicted] = best_modes(agents)
-        add("best", pa.array(best, mask=~agents.predicted))
-        add("coordinates", pa.array(2 * truth["valid"].sum(axis=1)))
+    if plausibility:  # what expected calibration errors are computed from
+        probability = np.empty(len(agents), object)
+        for row, count in enumerate(agents.modes.tolist()):
+            probability[row] = agents.probability[row, :count]
+        add(pa.field("probability", pa.list_(pa.float64())), probability)
+        add(pa.field("best", pa.int64()), best_modes(agents).astype(float))
+        add(pa.field("coordinates", pa.int64()), 2.0 * agents.valid.sum(axis=1))
     for column, value in values.items():
-        add(
-            column.name,
-            pa.array(spread(value), agent_field(column).type, from_pandas=True),
-            agent_field(column),
-        )
-    return pa.Table.from_arrays(list(table.values()), schema=pa.schema(list(table)))
+        add(agent_field(column), value)
+    return table
 
 
 def scenes_table(agents: ScoredAgents) -> pa.Table:

@@ -32,7 +32,7 @@ class Metric:
     Attributes:
         name: displacement metrics have K appended: ``minADE6``.
         compute: returns one value per agent ``[A]``, or per scene ``[S]``. Its argument depends on ``kind``.
-        label: what is measured, for titles.
+        label: what is measured, for titles of curves.
         unit: ``m``, ``rad``, or empty for fractions.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
             ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`) and ``calibration``
@@ -51,7 +51,7 @@ class Metric:
 
     name: str
     compute: Callable[[Any], Any]
-    label: str
+    label: str = ""
     unit: str = "m"
     kind: Kind = "displacement"
     ks: tuple[int, ...] = (1, MODES)
@@ -96,108 +96,38 @@ _calibration = partial(Metric, kind="calibration", unit="", weight="coordinates"
 _joint = partial(Metric, kind="joint")
 _actors = partial(Metric, kind="joint", unit="", weight="actors")
 _streaming = partial(Metric, kind="streaming")
+_BOTH = (1, MODES)
+_MISSED = "Fraction missed by more than 2 m"
 _STANDARD = (
-    Metric("minADE", lambda errors: errors.average.amin(1), "Average error", headline=(1, MODES)),
-    Metric("minFDE", lambda errors: errors.final.amin(1), "Final error", headline=(1, MODES), ahead=True),
-    Metric(
-        "MR",
-        lambda errors: missed(errors.final.amin(1)),
-        "Fraction missed by more than 2 m",
-        "",
-        headline=(1, MODES),
-    ),
-    Metric(
-        "brier-minFDE",
-        lambda errors: with_brier(errors.final, errors.probability),
-        "Final error with Brier score",
-        headline=(MODES,),
-    ),
-    Metric(
-        "brier-minADE",
-        lambda errors: with_brier(errors.average, errors.probability),
-        "Average error with Brier score",
-    ),
-    Metric(
-        "ADE-of-best-FDE",
-        lambda errors: of_best(errors.final, errors.average),
-        "Average error of the mode with the best endpoint",
-    ),
-    _heading(
-        "average heading error",
-        lambda errors: of_best(errors.final, errors.average_heading),
-        "Average heading error of the mode with the best endpoint",
-    ),
-    _heading(
-        "final heading error",
-        lambda errors: of_best(errors.final, errors.final_heading),
-        "Final heading error of the mode with the best endpoint",
-        ahead=True,
-    ),
-    _plausibility(
-        "off-road", lambda until: until.probability_of("off-road"), "Probability of leaving the road"
-    ),
-    _plausibility(
-        "wrong-way", lambda until: until.probability_of("wrong-way"), "Probability of driving against traffic"
-    ),
-    _plausibility(
-        "infeasible", lambda until: until.probability_of("infeasible"), "Probability of infeasible motion"
-    ),
-    _plausibility("collision", collision_probability, "Probability of a collision"),
-    _plausibility(
-        "off-road futures",
-        lambda until: until.fraction_of_modes("off-road"),
-        "Fraction of the futures that leave the road",
-        ahead=True,
-    ),
-    _plausibility(
-        "wrong-way futures",
-        lambda until: until.fraction_of_modes("wrong-way"),
-        "Fraction of the futures that drive against the traffic",
-        ahead=True,
-    ),
-    _plausibility(
-        "infeasible futures",
-        lambda until: until.fraction_of_modes("infeasible"),
-        "Fraction of the futures with infeasible motion",
-        ahead=True,
-    ),
-    Metric(
-        "standing drift",
-        FuturesUntil.standing_drift,
-        "Drift of stationary agents",
-        kind="plausibility",
-        ahead=True,
-    ),
-    _calibration(
-        "held by 50% interval", partial(fraction_within, level=0.5), "True coordinates in the 50 % interval"
-    ),
-    _calibration(
-        "held by 80% interval",
-        partial(fraction_within, level=0.8),
-        "True coordinates in the 80 % interval",
-        ahead=True,
-    ),
-    _calibration(
-        "held by 90% interval", partial(fraction_within, level=0.9), "True coordinates in the 90 % interval"
-    ),
-    _calibration(
-        "held by 95% interval", partial(fraction_within, level=0.95), "True coordinates in the 95 % interval"
-    ),
-    _joint("avgMinADE", lambda modes: modes.average.amin(1), "Average error"),
-    _joint("avgMinFDE", lambda modes: modes.final.amin(1), "Final error"),
-    _joint(
-        "avgBrierMinFDE",
-        lambda modes: with_brier(modes.final, modes.probability),
-        "Final error with Brier score",
-    ),
-    _actors("actorMR", lambda modes: modes.missed, "Fraction of missed actors"),
-    _actors("actorCR", lambda modes: modes.collided, "Fraction of colliding actors"),
-    _streaming("mode displacement", Matched.displacement, "Displacement of the modes"),
-    _streaming(
-        "weighted displacement", Matched.weighted_displacement, "Displacement of the modes, by probability"
-    ),
-    _streaming("switches", Matched.switched, "Switches of the most probable mode", ""),
-    _streaming("probability change", Matched.probability_change, "Change of the probabilities", ""),
+    Metric("minADE", lambda errors: errors.average.amin(1), "Average error", headline=_BOTH),
+    Metric("minFDE", lambda errors: errors.final.amin(1), "Final error", headline=_BOTH, ahead=True),
+    Metric("MR", lambda errors: missed(errors.final.amin(1)), _MISSED, unit="", headline=_BOTH),
+    Metric("brier-minFDE", lambda errors: with_brier(errors.final, errors.probability), headline=(MODES,)),
+    Metric("brier-minADE", lambda errors: with_brier(errors.average, errors.probability)),
+    Metric("ADE-of-best-FDE", lambda errors: of_best(errors.final, errors.average)),
+    _heading("average heading error", lambda errors: of_best(errors.final, errors.average_heading)),
+    _heading("final heading error", lambda errors: of_best(errors.final, errors.final_heading), ahead=True),
+    _plausibility("off-road", lambda until: until.probability_of("off-road")),
+    _plausibility("wrong-way", lambda until: until.probability_of("wrong-way")),
+    _plausibility("infeasible", lambda until: until.probability_of("infeasible")),
+    _plausibility("collision", collision_probability),
+    _plausibility("off-road futures", lambda until: until.fraction_of_modes("off-road"), ahead=True),
+    _plausibility("wrong-way futures", lambda until: until.fraction_of_modes("wrong-way"), ahead=True),
+    _plausibility("infeasible futures", lambda until: until.fraction_of_modes("infeasible"), ahead=True),
+    _plausibility("standing drift", FuturesUntil.standing_drift, unit="m", ahead=True),
+    _calibration("held by 50% interval", partial(fraction_within, level=0.5)),
+    _calibration("held by 80% interval", partial(fraction_within, level=0.8), ahead=True),
+    _calibration("held by 90% interval", partial(fraction_within, level=0.9)),
+    _calibration("held by 95% interval", partial(fraction_within, level=0.95)),
+    _joint("avgMinADE", lambda modes: modes.average.amin(1)),
+    _joint("avgMinFDE", lambda modes: modes.final.amin(1)),
+    _joint("avgBrierMinFDE", lambda modes: with_brier(modes.final, modes.probability)),
+    _actors("actorMR", lambda modes: modes.missed),
+    _actors("actorCR", lambda modes: modes.collided),
+    _streaming("mode displacement", Matched.displacement),
+    _streaming("weighted displacement", Matched.weighted_displacement),
+    _streaming("switches", Matched.switched, unit=""),
+    _streaming("probability change", Matched.probability_change, unit=""),
 )
 #: All metrics by name, in the order of the tables.
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _STANDARD}
