@@ -115,7 +115,7 @@ def measure(command: str, predictor: str, store: str, out: str, limit: str) -> l
 def test_memory_does_not_grow_with_the_number_of_scenarios(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, model: str
 ) -> None:
-    """Except for the values of each focal agent, which an evaluation keeps: 1 kB per scenario."""
+    """Except for the row of each agent, which an evaluation keeps: 1 kB."""
     monkeypatch.chdir(ROOT)
     script = f"import sys; from {__name__} import measure; print(measure(*sys.argv[1:]))"
     predictor = saved(tmp_path) if model == "checkpoint" else model

@@ -14,7 +14,7 @@ from tests.evaluation.predictors import Scattered, ScatteredJoint
 from trajpred import to_av2
 from trajpred.data import environment
 from trajpred.errors import DataError
-from trajpred.evaluation import av2_check, evaluate, score
+from trajpred.evaluation import agents, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
 from trajpred.store import ScenarioStore
 
@@ -34,7 +34,7 @@ def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: Scenar
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(av2_check, "agent_metrics"), (score, "joint_metrics")],
+    [(av2_check, "agent_metrics"), (agents, "joint_metrics")],
     ids=["agents", "joint"],
 )
 def test_a_metric_that_differs_for_one_agent_is_noticed(

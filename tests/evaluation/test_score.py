@@ -17,7 +17,8 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.score import ScoredAgents, agents_table, scenes_table, score_agents, whole_seconds
+from trajpred.evaluation.agents import ScoredAgents, whole_seconds
+from trajpred.evaluation.score import agents_table, scenes_table, score_agents
 from trajpred.evaluation.table import FACTS, calibration_errors, cells, columns_in, members, parts_of
 from trajpred.evaluation.truth import groups_of, truth_of
 from trajpred.metrics import headline

@@ -16,8 +16,8 @@ from scipy.optimize import linear_sum_assignment
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation import evaluate
+from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.report import change_tables, tables
-from trajpred.evaluation.score import ScoredAgents
 from trajpred.evaluation.table import members
 from trajpred.evaluation.updates import score_streams
 from trajpred.metrics import metrics_of

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter, validators
+from typing import TYPE_CHECKING, Any
 
 from trajpred.cli import Positive
 from trajpred.cli.scenarios import EVERY_S, open_split
@@ -30,7 +28,7 @@ def stress(
     perturb: list[str] | None = None,
     history: list[float] | None = None,
     observe_s: list[float] | None = None,
-    updates: Annotated[int | None, Parameter(validator=validators.Number(gte=2))] = None,
+    updates: int | None = None,
     every_s: float = EVERY_S,
     group: list[Group] | None = None,
     plausibility: bool = False,

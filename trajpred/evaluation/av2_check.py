@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.environment import require_av2
+from trajpred.evaluation.agents import ScoredAgents, score_joint, tensors
 from trajpred.metrics import METRICS, Column, agent_metrics
 from trajpred.metrics.joint import JOINT_MODES
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
-    from trajpred.evaluation.score import ScoredAgents
 
 #: The largest difference from av2 that rounding explains.
 TOLERANCE = 1e-6
@@ -41,8 +41,6 @@ class Av2Check:
 
     def add(self, agents: ScoredAgents) -> None:
         """Compare the agents of a batch, and their joint futures."""
-        from trajpred.evaluation.score import score_joint, tensors
-
         for k in (1, 6):
             columns = [Column(METRICS[name], k) for name in AGENT]
             ours = agent_metrics(*tensors(agents), columns=columns)

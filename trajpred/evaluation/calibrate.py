@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from trajpred.data.files import atomic_file
 from trajpred.data.splits import CALIBRATION_PART, GROUPS, draw
 from trajpred.errors import require
+from trajpred.evaluation.agents import ScoredAgents, best_modes, whole_seconds
 from trajpred.evaluation.origin import store_facts
-from trajpred.evaluation.score import ScoredAgents, best_modes, whole_seconds
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
     ConformalRegions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from trajpred.data.forecast import Forecast, with_truth
 from trajpred.data.scenario import Scenario
+from trajpred.evaluation.agents import ScoredAgents
 from trajpred.metrics import METRICS, Column, agent_metrics, columns_of
 from trajpred.metrics.consistency import match_modes
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
-
-if TYPE_CHECKING:
-    from trajpred.evaluation.score import ScoredAgents
 
 #: The step of a recording at which a forecast was made, and the forecast.
 Update: TypeAlias = tuple[int, Forecast]
