@@ -55,7 +55,7 @@ def test_registered_metric_appears_in_tables_and_json(
 
 
 def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
-    register(replace(metric, headline=(3,)))
+    register(replace(metric, ks=(3,), headline=(3,)))
     metrics = ForecastMetrics(groups=("all",))
     ahead = torch.stack((10 * torch.arange(6.0), torch.zeros(6)), 1)[None, :, None]
     metrics.update(ahead, torch.arange(6, 0, -1)[None] / 21, torch.zeros(1, 1, 2), torch.ones(1, 1).bool())

@@ -12,11 +12,11 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from trajpred.data.splits import GROUPS
-from trajpred.metrics.registry import agent_metrics, headline
+from trajpred.metrics.registry import agent_metrics, columns_of
 
 
 class ForecastMetrics(Metric):
-    """Means over groups of agents of the headline metrics.
+    """Means over groups of agents of the headline metrics, for all their K.
 
     Every agent counts once, in whatever batches. Agents without a valid future step are omitted. A non-finite
     forecast, or one with a non-finite probability, is not: it makes its group's mean NaN.
@@ -40,7 +40,7 @@ class ForecastMetrics(Metric):
     def __init__(self, groups: Sequence[str] = GROUPS) -> None:
         super().__init__()
         self.groups = tuple(groups)
-        self.columns = headline()
+        self.columns = [column for column in columns_of("displacement") if column.metric.headline]
         self.names = [column.title for column in self.columns]
         total = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)
         count = torch.zeros(len(self.groups), dtype=torch.int64)

@@ -40,8 +40,8 @@ class Metric:
             ``--plausibility``, ``joint`` (from :class:`~trajpred.metrics.joint.JointModes`), or ``streaming``
             (from :class:`~trajpred.metrics.consistency.Matched`, only with ``stress --updates``).
         ks: the K of a displacement metric in an evaluation.
-        headline: those K of its columns in training curves and comparisons; a metric with K = 6 is also in
-            breakdowns, by seconds ahead, and on the page.
+        headline: those K of its columns in comparisons; a metric with any is in training curves, and one with
+            K = 6 in breakdowns, by seconds ahead, and on the page.
         ahead: with ``--plausibility``, evaluate it by seconds ahead, too.
         weight: the column by which means are weighted, if any.
 
@@ -154,7 +154,7 @@ def columns_of(kind: Kind) -> list[Column]:
 
 
 def headline(k: int | None = None) -> list[Column]:
-    """List the columns of training curves and comparisons by K, or those of one ``k``."""
+    """List the columns of comparisons by K, or those of one ``k``."""
     found = [column for column in columns_of("displacement") if column.k in column.metric.headline]
     return [column for column in found if k is None or column.k == k]
 
