@@ -24,14 +24,13 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
 from trajpred.evaluation.origin import environment
-from trajpred.export.any_model import decoder_chain, encoder_chain
 from trajpred.export.check import Check, check, check_encoder, example_arrays
-from trajpred.export.graphs import Decoder, Encoder
+from trajpred.export.graphs import decoder_chain, encoder_chain
 from trajpred.export.interface import interface_page, port_names, ports_among
 from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
 from trajpred.features.config import LANE_KINDS
-from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
+from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.onboard import bundle
 from trajpred.onboard.encoder import OnboardEncoder
@@ -93,7 +92,7 @@ def export_bundle(
     model = predictor.model.to(predictor.device)
     rule = PRECISIONS[precision]
     scenes = predictor.on_model_steps(scenarios)
-    modules = _modules(predictor, part)
+    modules = _modules(predictor, part, fixed=sizes is not None)
     fixed = _model_sizes(model)
     if sizes is not None:
         agents, lanes = sizes
@@ -133,27 +132,14 @@ def export_bundle(
     return result
 
 
-def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]:
-    """Return the module of each graph, in the order in which they run.
-
-    The default encoder and decoder are evaluated over all pairs of a scene, which is fastest; any other, also
-    a subclass of them or a published operator, as it is.
-    """
-    temperature = predictor.temperature
-    encoder = predictor.model.encoder
-    decoder = predictor.model.decoder
-    graph = predictor.model.scene.graph
-    modules: dict[str, nn.Module] = {"lane_encoder": encoder.lane}
-    if type(encoder) is SceneEncoder:
-        modules["encoder"] = Encoder(encoder, graph)
-    else:
-        modules["encoder"] = encoder_chain(encoder, graph)
-    if part == "encoder":
-        return modules
-    if type(decoder) is ModeDecoder and not decoder.published:
-        modules["decoder"] = Decoder(decoder, temperature)
-    else:
-        modules["decoder"] = decoder_chain(decoder, graph, temperature)
+def _modules(predictor: CheckpointPredictor, part: Part, fixed: bool) -> dict[str, nn.Module]:
+    """Return the module of each graph, in the order in which they run."""
+    model = predictor.model
+    graph = model.scene.graph
+    modules: dict[str, nn.Module] = {"lane_encoder": model.encoder.lane}
+    modules["encoder"] = encoder_chain(model.encoder, graph, fixed)
+    if part == "all":
+        modules["decoder"] = decoder_chain(model.decoder, graph, predictor.temperature, fixed)
     return modules
 
 
