@@ -167,7 +167,8 @@ class GraphTransformerLayer(nn.Module):
     post-LN (the default):  x ← LN(x + A(x, z));  x ← LN(x + F(x))
     pre-LN:                 x ← x + A(LN x, z);   x ← x + F(LN x)
 
-    Serves attention to the nodes themselves (z = x) and to others. A receiver without edges keeps its features.
+    Serves attention to the nodes themselves (z = x) and to others. A receiver without edges keeps its
+    features.
 
     Args:
         attention: A, called as ``attention(receiver, sender, edges) -> [R, dim]``.

@@ -25,8 +25,8 @@ class EdgeAttention(nn.Module):
     .. math:: o_i = W_o\, m_i + b_o
 
     with m the output of the operator over the edges and their features, its heads concatenated; residuals,
-    norms and the feed-forward network are the layer's. The poses and the bias of the edges are not used. A receiver
-    without edges gets 0.
+    norms and the feed-forward network are the layer's. The poses and the bias of the edges are not used.
+    A receiver without edges gets 0.
 
     - ``transformer_conv``: :class:`~trajpred.nn.TransformerConv`, gated.
     - ``multi_head_attention``: :class:`~trajpred.nn.MultiHeadAttentionConv` with its defaults.
