@@ -180,7 +180,6 @@ def test_every_config_is_exported_scored_and_replayed(
         bundle,
         scenes[:2],
         sizes=(64, 256),
-        precision="fp16",
         part="encoder",
         progress=False,
     )

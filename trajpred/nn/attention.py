@@ -116,7 +116,6 @@ class GraphAttention(nn.Module):
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, edges).flatten(1)
         if edges.reached is not None:
-            # Before the layer: the poses of a distant receiver without edges would set the scale of int8.
             pooled = pooled * edges.reached
         out: Tensor = self.out(pooled)
         return out
