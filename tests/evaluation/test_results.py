@@ -6,10 +6,10 @@ import inspect
 import json
 import math
 import subprocess
-from array import array
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 
@@ -82,15 +82,16 @@ def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Pat
 
 
 def test_values_of_agents_are_read_and_have_those_that_scenarios_count(tmp_path: Path) -> None:
-    agents = {"track_id": ["7", "AV"], "minFDE6": array("d", [1.5, math.nan])}
+    agents = pa.table({"track_id": ["7", "AV"], "minFDE6": [1.5, math.nan]})
     write_results(tmp_path / "a.json", replace(seeds()[0], per_agent=agents))
     [read] = read_results(tmp_path / "a.json")
-    assert read.per_agent == {"track_id": ["7", "AV"], "minFDE6": [1.5, None]}
+    assert read.per_agent.to_pydict() == {"track_id": ["7", "AV"], "minFDE6": [1.5, None]}
     text = (tmp_path / "a.json").read_text()
-    for old, new in (('["7", "AV"]', '["7"]'), ('["7", "AV"]', "[7, 8]"), ("[1.5, null]", "[1.5]")):
-        assert old in text
-        (tmp_path / "bad.json").write_text(text.replace(old, new))
-        with pytest.raises(DataError, match=r"bad\.json.*per_agent"):
+    whole = '"per_agent": {"track_id": ["7", "AV"], "minFDE6": [1.5, null]}'
+    assert whole in text
+    for wrong in ('{"track_id": ["7"]}', '{"track_id": [7, 8]}', '{"minFDE6": [1, 2]}', '{"track_id": 3}'):
+        (tmp_path / "bad.json").write_text(text.replace(whole, f'"per_agent": {wrong}'))
+        with pytest.raises(DataError, match=r"bad\.json"):
             read_results(tmp_path / "bad.json")
 
 

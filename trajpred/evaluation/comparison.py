@@ -148,10 +148,9 @@ def _agents(result: Evaluation, group: str) -> _Agents:
             if column.startswith("focal/") and column != "focal/count":
                 metrics[column.removeprefix("focal/")] = np.array(values, np.float64)[scene]
     else:
-        track_ids = result.per_agent["track_id"]
-        for metric, values in result.per_agent.items():
-            if metric != "track_id":
-                metrics[metric] = np.array(values, np.float64)
+        track_ids = result.per_agent["track_id"].to_pylist()
+        for metric in result.per_agent.drop_columns("track_id").column_names:
+            metrics[metric] = np.array(result.per_agent[metric].to_pylist(), np.float64)
     scenario_ids = [table["scenario_id"][row] for row in scene.tolist()]
     return _Agents(scene, list(zip(scenario_ids, track_ids, strict=True)), metrics)
 
@@ -182,7 +181,7 @@ def _of_shared_agents(evaluations: list[Evaluation], group: str) -> list[Evaluat
 
 def _names_agents(result: Evaluation, group: str) -> bool:
     """Return whether a result says which agents of a group it has scored."""
-    return f"{group}/count" in result.per_scenario and (group == "focal" or bool(result.per_agent))
+    return f"{group}/count" in result.per_scenario and (group == "focal" or len(result.per_agent) > 0)
 
 
 def _of_scenarios(result: Evaluation, scenarios: set[str]) -> Evaluation:
@@ -191,7 +190,7 @@ def _of_scenarios(result: Evaluation, scenarios: set[str]) -> Evaluation:
     per_scenario: dict[str, list[Any]] = {}
     for name, values in result.per_scenario.items():
         per_scenario[name] = [value for value, kept in zip(values, keep, strict=True) if kept]
-    return replace(result, per_scenario=per_scenario, per_agent={})
+    return replace(result, per_scenario=per_scenario, per_agent=result.per_agent.slice(0, 0))
 
 
 def shared_columns(evaluations: Sequence[Evaluation], group: str = "focal") -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
 
 from trajpred.data.files import atomic_file, require_file
 from trajpred.errors import DataError
@@ -59,8 +60,8 @@ class Evaluation:
         per_scenario: ``scenario_id``, unique, and for the groups ``focal`` and ``moving`` the number of
             agents ``GROUP/count`` and their means ``GROUP/METRIC`` (metres, to 0.1 mm; changes between
             updates, too); lists of equal length.
-        per_agent: of the moving agents ``track_id`` and their metrics; lists of equal length, scenario by
-            scenario as ``per_scenario["moving/count"]`` counts them.
+        per_agent: a table of the moving agents, ``track_id`` and their metrics, scenario by scenario as
+            ``per_scenario["moving/count"]`` counts them.
         intervals: ``intervals[group][name]`` 95 % bounds of the group's mean by bootstrap over scenarios.
         av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
             ``difference``, if compared.
@@ -90,7 +91,7 @@ class Evaluation:
     seconds: list[float] = field(default_factory=list)
     half: str = ""
     observed_s: float = 0.0
-    per_agent: dict[str, Any] = field(default_factory=dict)
+    per_agent: pa.Table = field(default_factory=lambda: pa.table({}))
     packages: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -184,10 +185,12 @@ def _to_text(evaluation: Evaluation) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Replace non-finite numbers, which JSON does not have, by None, and arrays by lists."""
+    """Replace non-finite numbers, which JSON does not have, by None, and tables by their columns."""
+    if isinstance(value, pa.Table):
+        return finite(value.to_pydict())
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
-    if isinstance(value, list | array):
+    if isinstance(value, list):
         return [finite(x) for x in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -221,6 +224,7 @@ def _evaluation(record: dict[str, Any]) -> Evaluation:
         if column.name in record:
             value = record[column.name]
             values[column.name] = _with_nan(value) if column.name in _MEANS else value
+    values["per_agent"] = pa.table(record.get("per_agent", {}))
     return Evaluation(**values)
 
 
@@ -254,11 +258,11 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
         yield "per_scenario", _is_column(values, is_text=name == "scenario_id")
     yield "per_scenario", len(set(ids)) == len(ids)
     agents = evaluation.per_agent
-    count = sum(filter(None, table.get("moving/count", [])))
-    yield "per_agent", not agents or "track_id" in agents
-    for name, values in agents.items():
-        yield "per_agent", isinstance(values, list) and len(values) == count
-        yield "per_agent", _is_column(values, is_text=name == "track_id")
+    if agents.num_columns:
+        count = sum(filter(None, table.get("moving/count", [])))
+        yield "per_agent", "track_id" in agents.column_names and len(agents) == count
+    for name in agents.column_names:
+        yield "per_agent", _is_column(agents[name].to_pylist(), is_text=name == "track_id")
 
 
 def _is_column(values: list[Any], is_text: bool) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.data.forecast import Forecast
@@ -34,6 +35,8 @@ from trajpred.metrics.calibration import reliability
 Means = dict[str, dict[str, float]]
 #: Central intervals of the predicted Laplace distributions whose coverage is measured.
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+#: Track ids of moving agents that are packed together.
+IDS_AT_ONCE = 4096
 #: Bins of the reliability diagram.
 BINS = 10
 
@@ -108,7 +111,8 @@ class Scores:
         # One buffer for each group: thousands of small arrays would fragment the heap.
         self._scene_sums = {group: array("f") for group in GROUPS}
         self._moving = array("f")
-        self._moving_ids: list[str] = []
+        self._moving_ids: list[pa.Array] = []
+        self._recent_ids: list[str] = []
         self._step_s = 0.0
         self.seconds: list[float] = []
 
@@ -144,7 +148,9 @@ class Scores:
             by_scene = _scene_sums(agents, group, _table(scores, self._kept(group)))
             sums.frombytes(by_scene.tobytes())
         moving = agents.member["moving"]
-        self._moving_ids += agents.track_id[moving].tolist()
+        self._recent_ids += agents.track_id[moving].tolist()
+        if len(self._recent_ids) >= IDS_AT_ONCE:
+            self._pack_ids()
         self._moving.frombytes(_table(scores, self._kept("moving"))[moving].astype(np.float32).tobytes())
         self._all.add("", agents.member, _table(scores, self.names))
         for second, ahead in horizon_scores(agents, self.calibration is not None).items():
@@ -182,11 +188,20 @@ class Scores:
         table = np.frombuffer(self._scene_sums[group], np.float32).reshape(len(self.scenario_ids), -1)
         return dict(zip(("count", *self._kept(group)), table.T, strict=True))
 
-    def by_agent(self) -> tuple[list[str], dict[str, NDArray[np.float32]]]:
-        """Return the track ids ``[A]`` and metrics ``[A]`` of the moving agents, scenario by scenario."""
+    def by_agent(self) -> pa.Table:
+        """Return ``track_id`` and metrics, to 0.1 mm, of the moving agents, scenario by scenario."""
+        self._pack_ids()
         names = self._kept("moving")
-        table = np.frombuffer(self._moving, np.float32).reshape(-1, len(names))
-        return self._moving_ids, dict(zip(names, table.T, strict=True))
+        values = np.frombuffer(self._moving, np.float32).reshape(-1, len(names))
+        columns = {"track_id": pa.chunked_array(self._moving_ids, pa.string())}
+        for name, column in zip(names, values.T, strict=True):
+            columns[name] = pa.array(np.round(column.astype(np.float64), 4))
+        return pa.table(columns)
+
+    def _pack_ids(self) -> None:
+        """Move the recent ids to an Arrow array, which takes a fraction of the memory of a list of them."""
+        self._moving_ids.append(pa.array(self._recent_ids, pa.string()))
+        self._recent_ids.clear()
 
     def _kept(self, group: str) -> tuple[str, ...]:
         """Return the metrics of which the sums by scenario are kept."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Sequence
 from itertools import compress
 from typing import Any, TypeAlias
@@ -116,7 +115,7 @@ def _result(predictor: Predictor, store: ScenarioStore, scores: Scores, ks: Sequ
         updates=scores.updates(),
         breakdowns={fact: scores.breakdown(fact) for fact in FACTS},
         per_scenario=_per_scenario(scores),
-        per_agent=_per_agent(scores),
+        per_agent=scores.by_agent(),
         environment=environment(),
     )
 
@@ -164,15 +163,6 @@ def _per_scenario(scores: Scores) -> dict[str, list[Any]]:
                 unknown = np.full(len(count), np.nan)
                 mean = np.divide(columns[name][rows], count, out=unknown, where=count > 0)
                 table[f"{group}/{name}"] = np.round(mean, 4).tolist()
-    return table
-
-
-def _per_agent(scores: Scores) -> dict[str, Any]:
-    """Return ``track_id`` and the metrics of the moving agents, to 0.1 mm, scenario by scenario."""
-    track_ids, metrics = scores.by_agent()
-    table: dict[str, Any] = {"track_id": track_ids}
-    for name, values in metrics.items():
-        table[name] = array("d", np.round(values.astype(np.float64), 4))  # a list takes four times the memory
     return table
 
 
