@@ -28,6 +28,7 @@ from tests.onboard.cpp import (
     run,
     scene_line,
 )
+from tests.onboard.rates import recorded_at
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged
@@ -190,6 +191,22 @@ def test_missing_values_gaps_and_jitter(
     assert sum("jumped" in warning for warning in warnings) > 3
 
 
+@pytest.mark.parametrize("rate", [1.0, 7.0, 25.0, 50.0])
+@pytest.mark.parametrize("given", ["all", "positions"])
+def test_any_rate(
+    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, rate: float, given: str
+) -> None:
+    """With jitter, and updates that are lost."""
+    recorded = recorded_at(scenes[1], rate, 0.3, np.random.default_rng(0))
+    updates = drive_of(recorded, recorded.num_observed)
+    lost = [step for step in range(3, len(updates) - 1) if step % 8 == 0]
+    updates = [update for step, update in enumerate(updates) if step not in lost]
+    if given == "positions":
+        alone = {"heading": None, "velocity": None}
+        updates = [update._replace(detections=update.detections._replace(**alone)) for update in updates]
+    assert_equal_drives(program, bundle, updates, tmp_path / "drive")
+
+
 def faulty(scenario: Scenario) -> list[Update]:
     """Every kind of invalid input, each between good updates."""
     here = tuple(scenario.tracks.position[scenario.focal, 0])
@@ -204,7 +221,16 @@ def faulty(scenario: Scenario) -> list[Update]:
         Detections(["AV"], [here], velocity=[(0.0, 1.0), (0.0, 1.0)]),
         Detections(["AV"], [here], object_type=[]),
     ]
-    seen = [*shapes, unknown, repeated, crowded, Detections(names, [here] * len(names)), Detections([], [])]
+    degrees = Detections(["AV", "b"], [here, here], heading=[90.0, 0.1], velocity=[(130.0, 0.0), (9.0, 0.0)])
+    seen = [
+        *shapes,
+        unknown,
+        degrees,
+        repeated,
+        crowded,
+        Detections(names, [here] * len(names)),
+        Detections([], []),
+    ]
     updates = []
     for step, detected in enumerate(seen):
         updates.append(Update(step * 0.2, good))
@@ -233,6 +259,8 @@ def test_invalid_input_has_the_same_reasons(
     )
     said = "; ".join(warnings)
     for part in ("map rejected", "is expected", "duplicate ids", "treated as unknown", "more than 2,000"):
+        assert part in said
+    for part in ("headings omitted", "velocities above 100 m/s omitted"):
         assert part in said
     for part in ("is nan", "went back by 0.", "went back by 5", "no update for", "time did not advance"):
         assert part in said

@@ -53,6 +53,28 @@ def test_invalid_motion_is_derived_from_positions(stream: StreamingForecaster, v
     assert abs(stream.tracks.heading[0, -1]) <= np.pi
 
 
+@pytest.mark.parametrize("value", [90.0, -180.0, 26.0, 1e300])
+def test_headings_in_degrees_are_unknown(stream: StreamingForecaster, value: float) -> None:
+    """Those of other tracks in the same update too, which could be radians: 5 degrees, not 5 radians."""
+    other = StreamingForecaster(stream.runtime, stream.map)
+    for step in range(8):
+        positions = [(step, 0.0), (9.0, step)]
+        expected = other.update(step * STEP, Detections(["a", "b"], positions))
+        found = stream.update(step * STEP, Detections(["a", "b"], positions, heading=[value, 5.0]))
+        assert found.warnings == (
+            "headings omitted, they follow from positions: must be radians, not degrees",
+        )
+    np.testing.assert_array_equal(found.trajectory, expected.trajectory)
+    assert not stream.update(0.8, Detections(["a"], [(8.0, 0.0)], heading=[25.0])).warnings, "four turns"
+
+
+def test_velocities_in_another_unit_are_unknown(stream: StreamingForecaster) -> None:
+    drive(stream)
+    found = stream.update(0.6, Detections(["a"], [(6.0, 0.0)], velocity=[(108.0, 0.0)]))
+    assert "velocities above 100 m/s omitted" in warnings(found)
+    np.testing.assert_allclose(stream.tracks.velocity[0, -1], [10.0, 0.0], atol=1e-6)
+
+
 def test_first_usable_detection_of_a_duplicate_id_counts(stream: StreamingForecaster) -> None:
     positions = [(0.0, 0.0), (np.nan, 0.0), (50.0, 0.0), (7.0, 7.0)]
     found = stream.update(0.0, Detections(["a", "b", "a", "b"], positions))

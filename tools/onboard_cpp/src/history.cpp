@@ -142,9 +142,11 @@ Tracks HistoryTable::resampled(double now_s, double within_s) const {
   const std::size_t before = std::min(whole_steps(-first_s, step_s_), length_ - 1);
   std::vector<double> grid;
   for (std::size_t i = 0; i <= before; ++i) grid.push_back(-static_cast<double>(before - i) * step_s_);
+  std::vector<TimedState> states;
+  tracks.reserve(tracks_.size());
   for (const Recorded& recorded : tracks_) {
     if (recorded.states.back().time_s < now_s - within_s) continue;
-    std::deque<TimedState> states = recorded.states;
+    states.assign(recorded.states.begin(), recorded.states.end());
     for (TimedState& state : states) state.time_s = std::nearbyint((state.time_s - now_s) * 1e9) / 1e9;
     std::vector<State> resampled = states_at(states, grid, gap_s, step_s_);
     tracks.push_back({recorded.track_id, recorded.object_type, UNSCORED, std::move(resampled)});

@@ -1,6 +1,7 @@
 #include "trajpred_onboard/scenario.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trajpred_onboard/errors.hpp"
 
@@ -13,16 +14,24 @@ void validate(const Track& track, std::size_t steps) {
   require(track.states.size() == steps, "states", "differ in their number between tracks");
   const bool known = track.object_type >= 0 && track.object_type < static_cast<int>(OBJECT_TYPES.size());
   require(known, "object_type", "must index OBJECT_TYPES");
+  bool is_near = true;
+  bool has_headings = true;
+  bool has_velocities = true;
+  double largest_heading = 0.0;
   for (const State& state : track.states) {
     if (!state.valid) continue;
-    const bool near =
-        std::abs(state.position.x) <= MAX_COORDINATE && std::abs(state.position.y) <= MAX_COORDINATE;
-    require(near, "position", "is not finite or beyond " + formatted("%g", MAX_COORDINATE) + " m");
-    require(std::isfinite(state.heading), "heading", "contains a non-finite value");
-    const std::string degrees = "contains " + formatted("%.4g", std::abs(state.heading));
-    require(std::abs(state.heading) <= MAX_HEADING, "heading", degrees + ": must be radians, not degrees");
-    require(is_finite(state.velocity), "velocity", "contains a non-finite value");
+    const double farthest = std::max(std::abs(state.position.x), std::abs(state.position.y));
+    is_near = is_near && farthest <= MAX_COORDINATE && is_finite(state.position);
+    has_headings = has_headings && std::isfinite(state.heading);
+    has_velocities = has_velocities && is_finite(state.velocity);
+    largest_heading = std::max(largest_heading, std::abs(state.heading));
   }
+  // Messages are made once for all states.
+  require(is_near, "position", "is not finite or beyond " + formatted("%g", MAX_COORDINATE) + " m");
+  require(has_headings, "heading", "contains a non-finite value");
+  require(has_velocities, "velocity", "contains a non-finite value");
+  const std::string degrees = "contains " + formatted("%.4g", largest_heading);
+  require(largest_heading <= MAX_HEADING, "heading", degrees + ": must be radians, not degrees");
 }
 
 }  // namespace

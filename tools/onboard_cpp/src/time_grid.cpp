@@ -31,8 +31,8 @@ std::size_t whole_steps(double seconds, double step_s) {
   return static_cast<std::size_t>(seconds / step_s + SAME_TIME);
 }
 
-std::vector<State> states_at(const std::deque<TimedState>& states, const std::vector<double>& grid, double gap_s,
-                             double step_s) {
+std::vector<State> states_at(const std::vector<TimedState>& states, const std::vector<double>& grid,
+                             double gap_s, double step_s) {
   std::vector<State> result(grid.size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < grid.size(); ++i) {

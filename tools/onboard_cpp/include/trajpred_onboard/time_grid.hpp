@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <vector>
 
 #include "trajpred_onboard/geometry.hpp"
@@ -28,7 +27,7 @@ std::size_t whole_steps(double seconds, double step_s);
 // Between two states at most `gap_s` seconds apart, position and velocity are interpolated linearly and the
 // heading along the shorter arc. Elsewhere the nearest state counts if it lies within half a step of `step_s`
 // seconds, moved there at its velocity.
-std::vector<State> states_at(const std::deque<TimedState>& states, const std::vector<double>& grid, double gap_s,
-                             double step_s);
+std::vector<State> states_at(const std::vector<TimedState>& states, const std::vector<double>& grid,
+                             double gap_s, double step_s);
 
 }  // namespace trajpred::onboard
