@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import ROOT, run
 from trajpred.cli.doctor import plugins
-from trajpred.data.registry import Registry
+from trajpred.data.registry import Registry, load_plugins
 from trajpred.errors import DataError
 
 PAGE = ROOT / "docs" / "how-to" / "own-model.md"
@@ -80,16 +80,16 @@ BROKEN = {
     "import sys; sys.exit(3)": "SystemExit: 3",
     "1 / 0": "ZeroDivisionError: division by zero",
     "from trajpred.metrics import *; register(Metric('minFDE', lambda errors: errors.final[:, 0], ''))": (
-        "trajpred has a metric 'minFDE' already: broken_lab must choose another name"
+        "trajpred has a metric 'minFDE' already: choose another name"
     ),
     "from trajpred.metrics import *; register(Metric('count', lambda errors: errors.final[:, 0], ''))": (
-        "trajpred has a metric 'count' already: broken_lab must choose another name"
+        "trajpred has a metric 'count' already: choose another name"
     ),
     "from trajpred.predictors import PREDICTORS\nclass Mine: pass\nPREDICTORS['argoverse-nano'] = Mine": (
-        "trajpred has a predictor 'argoverse-nano' already: broken_lab must choose another name"
+        "trajpred has a predictor 'argoverse-nano' already: choose another name"
     ),
     "from trajpred.sources import *; SOURCES['argoverse2'] = Source(print, lambda raw: raw)": (
-        "trajpred has a source 'argoverse2' already: broken_lab must choose another name"
+        "trajpred has a source 'argoverse2' already: choose another name"
     ),
 }
 
@@ -115,7 +115,9 @@ def test_a_package_replaces_its_own_entries_only() -> None:
     registry = Registry[Any]("tool", lambda entry: entry, taken=lambda: ["hammer"])
     registry["saw"] = test_a_plugin_that_cannot_be_used_is_named
     registry["saw"] = install
-    for name, entry in {"saw": Path, "hammer": install}.items():
+    registry["pliers"] = plugins
+    others: dict[str, Any] = {"saw": Path, "hammer": install, "pliers": load_plugins}
+    for name, entry in others.items():
         with pytest.raises(DataError, match=f"has a tool '{name}' already"):
-            registry[name] = entry
-    assert registry == {"saw": install}
+            registry |= {name: entry}
+    assert registry == {"saw": install, "pliers": plugins}

@@ -12,7 +12,7 @@ from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trajpred.errors import DataError
 
@@ -21,7 +21,7 @@ Entry = TypeVar("Entry")
 
 
 class Registry(UserDict[str, Entry]):
-    """Entries of one kind by name. A package can replace its own entries, but no others.
+    """Entries of one kind by name. Other packages can replace their own entries only.
 
     Args:
         kind: what the entries are, for messages.
@@ -38,17 +38,20 @@ class Registry(UserDict[str, Entry]):
         super().__init__()
 
     def __setitem__(self, name: str, entry: Entry) -> None:
-        """Add an entry. Raises: DataError if the name is another package's."""
-        package = package_of(self.code(entry))
-        owner = package
+        """Add an entry. Raises: DataError if the name is trajpred's or another package's."""
+        owner = None
         if name in self:
             owner = package_of(self.code(self[name]))
         elif name in self.taken():
             owner = "trajpred"
-        if owner != package:
-            problem = f"{owner} has a {self.kind} {name!r} already: {package} must choose another name"
-            raise DataError(problem, field=self.kind)
+        if owner == "trajpred" or owner not in (None, package_of(self.code(entry))):
+            raise DataError(f"{owner} has a {self.kind} {name!r} already: choose another name")
         super().__setitem__(name, entry)
+
+    def __ior__(self, others: Any) -> Registry[Entry]:  # type: ignore[override,misc]
+        """Add entries; ``UserDict`` would not check them."""
+        self.update(others)
+        return self
 
 
 def package_of(code: object) -> str:
