@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
@@ -212,22 +211,23 @@ class ModeDecoder(SceneDecoder):
         x = self._attend(0, x, nodes, edges, across)
         offset, scale = _futures(self.propose_head, x, count)
         proposal = start + offset
-        prediction = Prediction(proposal, scale, self._logits(x, count), groups=count // self.modes)
-        if self.refine:
+        if not self.refine:  # without layers
+            prediction = Prediction(proposal, scale, self._logits(x, count))
+        else:
             fixed = proposal.detach()
             x = self.norm(x + self.proposal(scaled_paths(fixed)))
             end = end_pose(fixed[:, :, : self.refine_step], poses)
             edges = self._scene_edges(1, graph, end, rows.repeat_interleave(count), layout.repeat(count))
             x = self._attend(1, x, nodes, edges, across)
             offset, final_scale = _futures(self.refine_head, x, count)
-            prediction = replace(
-                prediction,
+            prediction = Prediction(
                 trajectory=fixed + offset,
                 scale=final_scale,
                 logits=self._logits(x, count),
                 proposal=proposal,
                 proposal_scale=scale,
             )
+        prediction.groups = count // self.modes
         if joint:  # one probability per world
             scene = graph.scene[: graph.num_agents]
             prediction.logits = scene_mean(prediction.logits, scene, batch.num_graphs)[scene]

@@ -302,7 +302,7 @@ class Edges:
         if poses is not None:
             position = poses[1].position.repeat_interleave(times, 0)
             poses = (poses[0], Pose(position, poses[1].heading.repeat_interleave(times)))
-        return replace(
+        repeated = replace(
             self,
             index=torch.stack((sender.repeat_interleave(times), copies.flatten())),
             bias=None if self.bias is None else self.bias.repeat_interleave(times, 1),
@@ -311,6 +311,9 @@ class Edges:
             features=features,
             reached=None if self.reached is None else self.reached.repeat_interleave(times, 0),
         )
+        if self.dense and self.bias is not None:  # rather than to scatter the edges of every copy
+            repeated.matrices = [bias.repeat_interleave(times, 1) for bias in self.matrices]
+        return repeated
 
 
 def reached_by(receiver: Tensor, num_receivers: int, edges: Tensor | None = None) -> Tensor:
