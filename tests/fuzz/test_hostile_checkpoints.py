@@ -18,7 +18,7 @@ import torch
 from tests.fuzz.strategies import nested
 from tests.model.small import checkpoint_of, small_config, small_model
 from trajpred.errors import DataError
-from trajpred.model import Forecaster, SceneEncoder
+from trajpred.model import Forecaster, load_encoder
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, read_checkpoint
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -112,7 +112,7 @@ def test_no_spelling_of_a_class_imports_its_module(change: dict[str, Any], evil:
     content = content_of(evil.parent)
     content[CONFIG] |= change
     torch.save(content, evil.parent / "bad.ckpt")
-    for load in (Forecaster.load, SceneEncoder.from_checkpoint):
+    for load in (Forecaster.load, load_encoder):
         try:
             load(evil.parent / "bad.ckpt")  # settings that loading does not need are ignored
         except DataError:

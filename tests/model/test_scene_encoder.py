@@ -15,7 +15,7 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import HISTORY, VALID
-from trajpred.model import SceneEncoder
+from trajpred.model import SceneEncoder, load_encoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.training.lit_forecaster import LitForecaster
@@ -26,15 +26,15 @@ def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
 ) -> None:
     path = checkpoint_of(model, tmp_path / "a.ckpt", "forecaster.encoder.")
     batch = batch_of(real[:1])
-    encoder = SceneEncoder.from_checkpoint(path)
+    encoder = load_encoder(path)
     assert not encoder.training
     assert torch.equal(encoder.encode(batch).nodes, model.forecaster.encoder.encode(batch).nodes)
     checkpoint_of(model, path, "forecaster.decoder.")
     with pytest.raises(DataError, match="do not fit"):
-        SceneEncoder.from_checkpoint(path)
+        load_encoder(path)
     config = small_config()
     config["encoder"]["init_args"] |= {"layers": 3, "norm": "pre"}
-    encoder = SceneEncoder.from_checkpoint(checkpoint_of(LitForecaster.build(config), path))
+    encoder = load_encoder(checkpoint_of(LitForecaster.build(config), path))
     assert len(encoder.layers) == 3
     assert encoder.layers[0].pre
 

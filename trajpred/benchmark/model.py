@@ -18,7 +18,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.relations import edge_features
 from trajpred.features.scene_graph import SceneBatch, build_batch, scene_features
-from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, PaddedAttention, Padding
+from trajpred.nn import EdgeBias, Edges, GraphAttention, Layout, PaddedAttention
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
 from trajpred.training.lit_forecaster import LitForecaster
@@ -151,17 +151,17 @@ def _forward_and_backward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
 class _WithBias(nn.Module):
     """The default attention; its bias is computed in every call, as PyG's layer does with edge features."""
 
-    def __init__(self, dim: int, heads: int, channels: int, dense: tuple[Padding, Padding] | None) -> None:
+    def __init__(self, dim: int, heads: int, channels: int, layout: Layout, dense: bool) -> None:
         super().__init__()
         self.attention = GraphAttention(dim, heads)
         self.bias = EdgeBias(channels, heads)
+        self.layout = layout
         self.dense = dense
 
     def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
-        bias = self.bias(features.T).T
-        edges = EdgeRelation(index, bias, len(x), len(x), (poses, poses))
-        relation = edges if self.dense is None else DenseRelation.of(edges, *self.dense)
-        return self.attention(x, x, relation)
+        bias = self.bias(features.T)
+        edges = Edges(index, bias, self.layout, self.layout, (poses, poses), dense=self.dense)
+        return self.attention(x, x, edges)
 
 
 def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
@@ -183,10 +183,10 @@ def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
     features = edge_features(poses[sender].rows, poses[receiver].rows, no_type, 1).T
     channels = features.shape[1]
     x = torch.randn(count, dim)
-    padding = Padding.of_counts([nodes] * scenes)
+    layout = Layout.of_counts([nodes] * scenes)
     pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
-    edges = _WithBias(dim, heads, channels, None)
-    dense = _WithBias(dim, heads, channels, (padding, padding))
+    edges = _WithBias(dim, heads, channels, layout, dense=False)
+    dense = _WithBias(dim, heads, channels, layout, dense=True)
     plain = PaddedAttention(dim, num_attention_heads=heads)
     return {
         "trajpred edges": (edges, (x, index, features, poses)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from trajpred import lazy_names
 
 if TYPE_CHECKING:
+    from trajpred.model.checkpoint import load_encoder
     from trajpred.model.forecaster import Forecaster
     from trajpred.model.heads import HeadDecoder
     from trajpred.model.mode_decoder import ModeDecoder
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __getattr__, __all__ = lazy_names(
     __name__,
     {
+        "checkpoint": "load_encoder",
         "forecaster": "Forecaster",
         "heads": "HeadDecoder",
         "mode_decoder": "ModeDecoder",

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from trajpred.errors import DataError
 from trajpred.model import pretrained
 from trajpred.model.build import Model, build, plain
+from trajpred.model.token_encoder import TokenEncoder
 
 #: Key of the model's config in a checkpoint.
 CONFIG = "trajpred_config"
@@ -188,6 +189,17 @@ def load_model(cls: type[Model], config: Any, state: dict[str, Tensor], checkpoi
         raise DataError(f"weights do not fit the model ({error})", file=checkpoint) from None
     _require_finite(model, checkpoint)
     return model.eval()
+
+
+def load_encoder(checkpoint: str | Path) -> TokenEncoder:
+    """Load the encoder of a checkpoint or of bundled weights, in evaluation mode.
+
+    Raises:
+        DataError: if the file is not a checkpoint with an encoder.
+    """
+    content = read_checkpoint(checkpoint)
+    state = weights_below(content["state_dict"], "forecaster.encoder.")
+    return load_model(TokenEncoder, content[CONFIG].get("encoder"), state, checkpoint)
 
 
 def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path) -> list[str]:
