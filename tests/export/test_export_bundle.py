@@ -193,8 +193,8 @@ class AnchorDecoder(SceneDecoder):
 @pytest.mark.parametrize(
     ("decoder", "sizes", "starts"),
     [
-        (ModeDecoder, (80, 240), ["lanes"]),
-        (ModeDecoder, None, ["velocity", "lanes"]),
+        pytest.param(ModeDecoder, (80, 240), ["lanes"], marks=pytest.mark.slow),
+        pytest.param(ModeDecoder, None, ["velocity", "lanes"], marks=pytest.mark.slow),
         (AnchorDecoder, None, ["lanes"]),
     ],
 )
@@ -252,11 +252,12 @@ def test_tokens_beyond_the_limit_are_not_written(
     assert not is_bundle(tmp_path / "bundle")
 
 
+@pytest.mark.usefixtures("traced")
 def test_command_names_a_store_that_the_bundle_can_be_scored_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a b"
-    assert run("export", "--checkpoint", "argoverse-nano", "--limit", 1, "--out", out) == 0
+    assert run("export", "--checkpoint", checkpoint, "--limit", 1, "--out", out) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"Score it: trajpred evaluate --checkpoint '{out}'"  # on the sample
 

@@ -112,7 +112,7 @@ def test_temperature_divides_the_logits(predictor: CheckpointPredictor) -> None:
     torch.testing.assert_close(flatter, root / root.sum(-1, keepdim=True))
 
 
-@pytest.mark.parametrize("sizes", [None, (70, 230)], ids=["dynamic", "fixed"])
+@pytest.mark.parametrize("sizes", [None, pytest.param((70, 230), marks=pytest.mark.slow)])
 def test_own_encoder_and_decoder(
     scenes: list[Scenario], tmp_path: Path, sizes: tuple[int, int] | None
 ) -> None:
