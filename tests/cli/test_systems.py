@@ -39,7 +39,7 @@ def trained(path: Path, store: Path, folder: Path) -> Path:
 def evaluated(checkpoint: Path, store: Path) -> dict[str, Any]:
     """Evaluate a checkpoint or bundle with the command; return its results."""
     out = checkpoint.parent / "results.json"
-    assert run("evaluate", "--checkpoint", checkpoint, "--store", store, "--workers", 1, "--json", out) == 0
+    assert run("evaluate", "--checkpoint", checkpoint, "--store", store, "--workers", 1, "--out", out) == 0
     results: dict[str, Any] = json.loads(out.read_text())
     return results
 

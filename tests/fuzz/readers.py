@@ -29,7 +29,7 @@ from tools.synthesize import make_scenario, write_scenario
 from trajpred import read_map
 from trajpred.data.forecast import Forecast
 from trajpred.errors import DataError
-from trajpred.evaluation.report.of_recipes import by_recipe, format_recipes
+from trajpred.evaluation.report import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
 from trajpred.integrations import commonroad
 from trajpred.integrations.maps.segments import faults

@@ -179,7 +179,7 @@ def _store(path: Path) -> Rows:
 
 
 def _checkpoint(path: Path) -> Rows:
-    from trajpred.evaluation.report.of_recipes import format_training
+    from trajpred.evaluation.report import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
     # The model is not built: that needs its classes, which may be of another program.
@@ -208,7 +208,7 @@ def _checkpoint(path: Path) -> Rows:
 
 
 def _bundle(path: Path) -> Rows:
-    from trajpred.evaluation.report.of_recipes import format_training
+    from trajpred.evaluation.report import format_training
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
@@ -235,13 +235,14 @@ def _bundle(path: Path) -> Rows:
 
 def _results(path: Path) -> Rows:
     from trajpred.evaluation import read_results
-    from trajpred.evaluation.report.of_recipes import format_origin
-    from trajpred.metrics import columns
+    from trajpred.evaluation.report import format_origin
+    from trajpred.metrics import headline
 
     rows: Rows = {}
     for result in read_results(path):
         focal = result.metrics["focal"]
-        means = [f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal]
+        names = [column.title for column in headline()]
+        means = [f"{name} {focal[name]:.2f}" for name in names if name in focal]
         description = f"{result.data}, focal agents: {', '.join(means)}"
         name = ", ".join(filter(None, (result.predictor, result.part)))
         rows[name] = f"{description}\n{format_origin([result])}"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import benchmark, data, info, models, replay, scores, visualize
+from trajpred.cli import benchmark, data, info, models, replay, scores, stress, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
 from trajpred.data.registry import load_plugins
@@ -27,6 +27,7 @@ COMMANDS: tuple[Command, ...] = (
     data.prepare,
     models.train,
     scores.evaluate,
+    stress.stress,
     models.predict,
     models.calibrate,
     scores.compare,

@@ -248,7 +248,7 @@ def visualize(
         source: Data set of the raw data, as for prepare; by default argoverse2.
         map: Draw a map alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
         center: With --map and --radius-m, x and y (metres) of the middle of the picture.
-        worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
+        worst: Results written by evaluate --out; draw the scenarios with the worst predictions.
         by: Metric that ranks them, by default minFDE6.
     """
     require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")

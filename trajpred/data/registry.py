@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
@@ -56,6 +56,8 @@ class Registry(UserDict[str, Entry]):
 
 def package_of(code: object) -> str:
     """Return the top-level package in which a function or class is defined, of other objects their class."""
+    while isinstance(code, partial):
+        code = code.func
     module: str = getattr(code, "__module__", None) or type(code).__module__
     return module.partition(".")[0]
 

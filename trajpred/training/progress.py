@@ -14,7 +14,6 @@ from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
-from trajpred.metrics import columns
 from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import RunHistory, epochs_done
@@ -140,7 +139,7 @@ def _describe_validation(row: dict[str, float]) -> str:
     if "val/loss" not in row:
         return ""
     parts: list[str] = []
-    for name in columns("progress"):
+    for name in ("minADE6", "minFDE6"):
         key = f"val/focal/{name}"
         if key in row:
             parts.append(f"{name} {row[key]:.2f}")
