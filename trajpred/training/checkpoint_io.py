@@ -23,7 +23,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from trajpred.data.files import atomic_file, sync
 from trajpred.errors import DataError
-from trajpred.model.checkpoint import read_checkpoint, verified
+from trajpred.model.checkpoint import read_checkpoint, require_undamaged
 from trajpred.model.pretrained import CHECKPOINTS, LAST, list_models
 
 #: In the folder of a run, beside :data:`LAST`: the one before that.
@@ -67,8 +67,8 @@ def _keep_as_previous(path: Path) -> None:
 
 def _is_complete(path: Path) -> bool:
     try:
-        verified(path)
-    except (OSError, BadZipFile):
+        require_undamaged(path)
+    except (DataError, OSError, BadZipFile):
         return False
     return True
 

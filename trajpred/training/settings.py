@@ -14,9 +14,8 @@ from pathlib import Path
 from pydoc import locate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
-
 from trajpred.data.files import require_file
+from trajpred.data.plain import read_yaml
 from trajpred.errors import DataError
 from trajpred.model.pretrained import CHECKPOINTS
 
@@ -29,8 +28,6 @@ OPTIONS = ("config", "help", "print_config")
 YAML = (".yaml", ".yml")
 #: Groups of settings.
 GROUPS = ("trainer", "model", "data", "pictures")
-#: Limit on the number of values of a config file.
-MAX_VALUES = 100_000
 #: Settings that are taken from others.
 LINKED = {"data.seed": "seed_everything", "record.weights": "weights"}
 
@@ -241,38 +238,6 @@ def differences(first: Any, second: Any, name: str) -> list[str]:
         pairs = zip(first, second, strict=True)
         return [name] if any(differences(*pair, name) for pair in pairs) else []
     return [] if first == second else [_plain(name)]
-
-
-def read_yaml(file: Path) -> Any:
-    """Read a YAML file. Raises: DataError if it is missing, not YAML, or has too many values."""
-    require_file(file)
-    try:
-        text = file.read_text("utf-8")
-        if not _is_small(yaml.compose(text, yaml.SafeLoader)):
-            raise ValueError(f"it has more than {MAX_VALUES:,} values, or contains itself")
-        return yaml.safe_load(text)
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", file=file) from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DataError(f"is not YAML: line {line}: {error.problem}", file=file) from None
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"cannot be read ({error})", file=file) from None
-
-
-def _is_small(root: yaml.Node | None) -> bool:
-    """Return whether a document has at most :data:`MAX_VALUES` values, where an alias counts as its value."""
-    pending = [root]
-    count = 0
-    while pending and count <= MAX_VALUES:
-        node = pending.pop()
-        count += 1
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                pending += [key, value]
-        elif isinstance(node, yaml.SequenceNode):
-            pending += node.value
-    return not pending
 
 
 def _plain(key: str) -> str:
