@@ -21,6 +21,7 @@ from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import record, train
+from trajpred.training.record import RunLogger
 
 #: Settings of two steps and a validation of one batch.
 SHORT = [
@@ -143,13 +144,13 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
 
 
 def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
-    first = TensorBoardLogger(tmp_path, name="run")
-    second = TensorBoardLogger(tmp_path, name="run")
+    first = RunLogger(str(tmp_path), "run")
+    second = RunLogger(str(tmp_path), "run")
     assert first.version == second.version == 0, "both have looked before either has a folder"
-    record.create_run_folder(first)
-    record.create_run_folder(second)
-    assert first.version == 0
-    assert second.version == 1
+    first.create_folder()
+    second.create_folder()
+    assert (first.version, Path(first.log_dir).name) == (0, "version_0")
+    assert (second.version, Path(second.log_dir).name) == (1, "version_1")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}
 
 

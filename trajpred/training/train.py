@@ -18,7 +18,7 @@ import torch
 from jsonargparse import ArgumentError
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.resample import same_step
@@ -30,16 +30,15 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
     STOPPED,
-    RecentCheckpoint,
-    RunCheckpoint,
-    StoppedError,
+    BestCheckpoint,
+    LastCheckpoint,
     newest_checkpoint,
 )
 from trajpred.training.data_module import SceneData, without_held_out
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
+from trajpred.training.record import RunHistory, RunLogger, TrainingRecord, lock_run
 from trajpred.training.settings import LINKED, check_files, configs_first, differences, explain
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
@@ -68,13 +67,6 @@ DEFAULTS: dict[str, Any] = {
     "best.monitor": "val/scored/minFDE6",
     "best.filename": "best",
     "best.enable_version_counter": False,
-    "last.filename": "last",
-    "last.save_on_train_epoch_end": True,
-    "last.enable_version_counter": False,
-    # One callback of Lightning saves by epochs or by time, so two of them write the same file.
-    "recent.filename": "last",
-    "recent.train_time_interval": "00:05:00",
-    "recent.enable_version_counter": False,
 }
 
 
@@ -83,7 +75,13 @@ def best_checkpoint(trainer: pl.Trainer) -> Path | None:
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.best_model_path:
             return Path(callback.best_model_path)
-    return None
+    last = last_checkpoint(trainer)
+    return last if last.is_file() else None
+
+
+def last_checkpoint(trainer: pl.Trainer) -> Path:
+    """Return where the run saves its last checkpoint."""
+    return next(saver.path for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
 
 
 def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: Path | None) -> None:
@@ -93,9 +91,10 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
     """
     try:
         trainer.fit(model, data, ckpt_path=checkpoint, weights_only=True)
-    except StoppedError as stop:
+    except SIGTERMException:
         if trainer.is_global_zero:
-            print(f"\nStopped as requested; saved {stop.checkpoint}. {_advice(Path(stop.checkpoint))}")
+            saved = last_checkpoint(trainer)
+            print(f"\nStopped as requested; saved {saved}. {_advice(saved)}")
         # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
         sys.exit(STOPPED if trainer.local_rank == 0 else 0)
     except MisconfigurationException as error:
@@ -161,9 +160,8 @@ class TrainCLI(LightningCLI):
         super().__init__(*args, **kwargs)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(RunCheckpoint, "best")
-        parser.add_lightning_class_args(RunCheckpoint, "last")
-        parser.add_lightning_class_args(RecentCheckpoint, "recent")
+        parser.add_lightning_class_args(BestCheckpoint, "best")
+        parser.add_lightning_class_args(LastCheckpoint, "last")
         parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
@@ -282,8 +280,8 @@ class TrainCLI(LightningCLI):
             if self.trainer.is_global_zero:
                 parts = ", ".join(name.removeprefix("forecaster.") for name in new)
                 print(f"Fine-tunes {weights}; newly initialised: {parts or 'none'}")
-        if self.trainer.is_global_zero and self.logger is None:
-            create_run_folder(self.trainer.logger)
+        if self.trainer.is_global_zero and self.logger is None and isinstance(self.trainer.logger, RunLogger):
+            self.trainer.logger.create_folder()
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
         self.resume = self.config.resume
         self.config.resume = None
