@@ -34,7 +34,12 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
         ("--trainer.max_epochs ten", '"trainer.max_epochs": Does not validate against'),
-        ("--data.window=[50]", '"data.window": Does not validate against'),
+        ("--model.history=x", '"model.history": Does not validate against'),
+        ("--model.history=0", "'history': must be positive"),
+        (
+            "--model.future 30 --model.decoder.init_args.horizon 40",
+            "horizon': is 40, model.future 30: set that alone",
+        ),
         ("--trainer.precision 17", "Expected a typing.Literal[64, 32, 16] "),
         ("--trainer.precision 64", "--trainer.precision 64: must be one of 32-true, 16-mixed, "),
         ("--trainer.logger.init_args.nam x", "no such setting of RunLogger; did you mean name?"),
@@ -44,7 +49,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ("--batch_size 3", "--batch_size: no such setting; did you mean --data.batch_size?"),
         (
             f"--config {CPU} --data.seed 1",
-            "--data.seed: is taken from --seed_everything: set that instead",
+            'Linked "data.seed" must be given via "seed_everything"',
         ),
         ("--seed_everything -1", "'seed_everything': must be 0 to 4294967295, is -1"),
         (
@@ -82,7 +87,7 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         ),
         (
             "trainer: {callbacks: [{class_path: EMAWeightAveraging, init_args: {decy: 0.9}}]}",
-            "Option 'decy' is not accepted",
+            "field 'trainer.callbacks.decy': no such setting of EMAWeightAveraging; did you mean decay?",
         ),
         ("data: {batch_size: ten}", ": Parser key \"data.batch_size\": Expected a <class 'int'>"),
         ("trainer: [", "is not YAML: line 1: "),

@@ -96,7 +96,8 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     data = [
         f"--data.store={store_path}",
         f'--data.stores={{"{short}": 2}}',
-        "--data.window=[40, 70]",
+        "--model.history=40",
+        "--model.future=70",
         "--data.hold_out=0",
         "--data.val_half=null",
         "--data.workers=0",
@@ -106,7 +107,6 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
     assert (predictor.model.history, predictor.horizon) == (40, 70)
     assert predictor.training["stores"] == {str(short): 2}
-    assert predictor.training["window"] == (40, 70)
     for store, split, steps in ((store_path, "val", 60), (short, "train", 30)):
         [forecast] = predictor([ScenarioStore(store, split)[0]])
         assert forecast.trajectory.shape[2] == steps

@@ -179,7 +179,7 @@ class LastCheckpoint(Checkpoint):
 
     def _save(self, trainer: pl.Trainer) -> None:
         self.due = False
-        if not trainer.fast_dev_run:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(self.path)
         self.saved_s = time.monotonic()
         self._stop_if_requested(trainer)

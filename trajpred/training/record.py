@@ -52,7 +52,7 @@ class TrainingRecord(pl.Callback):
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (the current one, from 1),
     ``epochs`` (planned), ``steps``, ``batch_size`` (scenes of a step, over all processes and accumulated
     batches), ``accumulate_grad_batches``, ``processes``, ``memory_gb`` (of each process, None without a
-    bound), ``hold_out`` (share of the training scenes), ``stores`` and ``window`` (as in the config),
+    bound), ``hold_out`` (share of the training scenes), ``stores`` (as in the config),
     ``precision``, ``wall_s`` (including earlier runs), ``weights`` (the checkpoint fine-tuned from, or None),
     and ``store`` and ``environment`` when the run started.
 
@@ -86,7 +86,6 @@ class TrainingRecord(pl.Callback):
                 "memory_gb": data.memory_gb,
                 "hold_out": data.hold_out,
                 "stores": data.stores,
-                "window": data.window,
                 "store": store_facts(data.store),
             }
         current = batch_order(self.fixed)
