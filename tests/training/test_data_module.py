@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 from tests.features.scenes import equal_batches
 from tools.synthesize import synthesize
 from trajpred.errors import DataError
-from trajpred.features.config import FeatureConfig, SceneConfig
+from trajpred.features.config import VALID, FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training.augmentation import AugmentConfig
@@ -113,6 +113,15 @@ def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path
     assert equal_batches(mixed[key(start, epoch=1)], mixed[key(again, epoch=1)]), "the same scene twice"
     mixed.variation = VARIED
     assert not equal_batches(mixed[key(start, epoch=1)], mixed[key(again, epoch=1)]), "varied anew"
+
+
+def test_a_model_of_a_shorter_history_reads_the_last_steps(store: ScenarioStore) -> None:
+    whole = SceneDataset(store, SceneConfig(FeatureConfig(history=50)))[[3]]["agent"]
+    last = SceneDataset(store, SceneConfig(FeatureConfig(history=20, future=30)))[[3]]["agent"]
+    assert np.array_equal(np.hstack(last.track_id), np.hstack(whole.track_id))
+    assert torch.equal(last.history[..., VALID], whole.history[:, -20:, VALID])
+    assert torch.equal(last.position, whole.position)
+    assert torch.equal(last.target, whole.target[:, :30])
 
 
 def test_a_store_that_never_comes_is_rejected() -> None:
