@@ -143,7 +143,7 @@ def test_results_lie_in_the_folder_of_the_run_wherever_its_checkpoints_are(
 ) -> None:
     elsewhere = tmp_path / "a" / "elsewhere"
     short = tiny(store, tmp_path / "runs", "--pictures.scenes=0", **SHORT)
-    assert run("train", *short, f"--last.dirpath={elsewhere}") == 0
+    assert run("train", *short, f"--best.dirpath={elsewhere}") == 0
     assert f"  {elsewhere / 'last.ckpt'}  the model" in capsys.readouterr().out
     assert names_in(elsewhere.parent) == ["elsewhere"]
     assert names_in(elsewhere) == ["last.ckpt"]

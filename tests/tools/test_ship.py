@@ -15,7 +15,7 @@ from tools.ship import changes, in_half, main, ship
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.features.scene_graph import build_batch
-from trajpred.model import Forecaster, load_encoder, pretrained
+from trajpred.model import Forecaster, pretrained
 from trajpred.model.checkpoint import TRAINING
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
@@ -69,8 +69,8 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     batch = build_batch(list(val), Forecaster.load(checkpoint).scene)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training
-    encoder = load_encoder(NAME)
-    expected = load_encoder(checkpoint)
+    encoder = Forecaster.from_pretrained(NAME).encoder
+    expected = Forecaster.load(checkpoint).encoder
     with torch.inference_mode():
         assert 0 < largest_change(model(batch), model_of()(batch)) < 0.05
         tokens = encoder.encode(batch).agent

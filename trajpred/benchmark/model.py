@@ -14,6 +14,7 @@ from torch_geometric.nn import TransformerConv as PyGTransformerConv
 from trajpred.benchmark.timing import median_ms, use_threads
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose
+from trajpred.data.plain import read_yaml
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.relations import edge_features
@@ -22,7 +23,6 @@ from trajpred.nn import EdgeBias, Edges, GraphAttention, Layout, PaddedAttention
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.store.sample import SAMPLE_RAW
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.settings import read_yaml
 
 #: The scenario that is measured by default, a native one of the sample.
 SCENARIO = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151"

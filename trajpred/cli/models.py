@@ -31,13 +31,13 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     Args:
         settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
     """
-    from trajpred.training.settings import check_files, configs_first
+    from trajpred.training.settings import read_settings
 
     words = list(settings)
     for row, word in enumerate(words):
         if word in ("--help_all", "--help-all"):
             words[row] = "--help"
-    check_files(configs_first(words))  # before the import below, which takes seconds
+    read_settings(words)  # before the import below, which takes seconds
     from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
 

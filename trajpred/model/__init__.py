@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from trajpred import lazy_names
 
 if TYPE_CHECKING:
-    from trajpred.model.checkpoint import load_encoder
     from trajpred.model.forecaster import Forecaster
     from trajpred.model.heads import HeadDecoder
     from trajpred.model.mode_decoder import ModeDecoder
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        "checkpoint": "load_encoder",
         "forecaster": "Forecaster",
         "heads": "HeadDecoder",
         "mode_decoder": "ModeDecoder",
