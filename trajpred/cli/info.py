@@ -70,7 +70,7 @@ def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None,
             return read_map_file(path, origin=origin, crs=crs).lanes
         for source in SOURCES.values():
             with suppress(DataError, OSError):
-                return source.read(RawScenario.of(path)).map
+                return source.scenario(RawScenario.of(path)).map
         raise DataError("is neither a map nor a scenario", file=path, field="save")
     [(name, rows)] = find_scenarios(ensure_store(store), [what])
     return rows[rows.index(name)].map
@@ -159,8 +159,8 @@ def _store(path: Path) -> Rows:
     extended = manifest.get("extended")
     if extended and "train" in manifest["splits"]:
         rows["continued"] = "{seconds:g} s of training scenarios, by {teacher} ({sha256})".format(**extended)
-    if "every_s" in manifest:
-        rows["windows"] = f"every {manifest['every_s']:g} s"
+    for name, value in manifest.get("options", {}).items():
+        rows[name] = " ".join(value) if isinstance(value, list) else value
     for split, facts in manifest["splits"].items():
         scenarios = ScenarioStore(path, split)
         parts = [f"{len(scenarios):,} scenarios"]
