@@ -112,9 +112,9 @@ def _with_source(command: Command, tokens: Sequence[str]) -> Command:
         )
 
     @wraps(command)
-    def run(**arguments: Any) -> int:
+    def run(*values: Any, **arguments: Any) -> int:
         given = {name: arguments.pop(name) for name in names if name in arguments}
-        return command(**{"source": source} | arguments, options=kind(**given))
+        return command(*values, **{"source": source} | arguments, options=kind(**given))
 
     described = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
     run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n{described}"

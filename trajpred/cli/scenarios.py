@@ -77,6 +77,8 @@ def describe_raw(path: Path) -> tuple[str, Rows]:
             for split, scenarios in splits.items():
                 rows[split] = f"{len(scenarios):,} scenarios"
             return f"Raw data {path}", rows
+    if path.suffix in (".csv", ".txt", ".tsv"):
+        raise DataError("is a table: say its columns by --preset or --columns", file=path)
     kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {kinds}", file=path)
 

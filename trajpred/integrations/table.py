@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 from trajpred.data.checks import as_names
 from trajpred.data.geometry import direction, norm, wrap_angle
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.motion import UNKNOWN_HEADING, causal_heading, causal_velocity_of_rows, given_heading
+from trajpred.data.motion import (
+    STANDING_SPEED,
+    UNKNOWN_HEADING,
+    causal_heading,
+    causal_velocity_of_rows,
+    given_heading,
+)
 from trajpred.data.resample import tracks_at
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS, draw
@@ -148,8 +154,8 @@ class Recording:
         if repeated.any():
             found["rows"] = f"{repeated.sum():,} of {len(order):,} rows repeat a time of a track: left out"
         order = order[~repeated]
-        track, time, table = track[order], time[order], table.take(order)
-        x, y, heading, vx, vy = (table[role].to_numpy() for role in ("x", "y", "heading", "vx", "vy"))
+        track, time = track[order], time[order]
+        x, y, heading, vx, vy = (table[role].to_numpy()[order] for role in ("x", "y", "heading", "vx", "vy"))
         largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
         degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={names.get('heading')}:deg"
         require(largest <= MAX_HEADING, names.get("heading", "heading"), degrees)
@@ -158,7 +164,8 @@ class Recording:
         given = np.stack((vx, vy), -1)
         estimated = causal_velocity_of_rows(track, time, position, step_s)
         found |= _oddities(track, time, position, heading, given)
-        kinds, unknown = _types(table["type"], track, len(ids), mapping)
+        first = np.searchsorted(track, np.arange(len(ids)))
+        kinds, unknown = _types(table["type"].take(order[first]).to_pylist(), mapping)
         by_time = np.argsort(time, kind="stable")
         return cls(
             time=time[by_time],
@@ -171,6 +178,25 @@ class Recording:
             step_s=step_s,
             warnings=found | unknown,
         )
+
+    def facts(self) -> dict[str, str]:
+        """Return what is shown of a recording."""
+        kinds, counts = np.unique(self.object_type, return_counts=True)
+        classes = ", ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True))
+        low = self.position.min(axis=0)
+        high = self.position.max(axis=0)
+        speed = norm(self.velocity)
+        moving = speed[speed > STANDING_SPEED]
+        middle = f"{np.median(moving):.1f} m/s in the median of those that move, " if len(moving) else ""
+        known = int(np.isfinite(self.heading).sum())
+        return {
+            "tracks": f"{len(self.track_id):,}: {classes}",
+            "states": f"{len(self.time):,} in {self.duration_s:.1f} s, every {self.step_s:.3g} s",
+            "extent": f"x {low[0]:.1f} to {high[0]:.1f}, y {low[1]:.1f} to {high[1]:.1f} m",
+            "speeds": f"{middle}up to {speed.max():.1f} m/s",
+            "headings": f"given in {known:,} states, elsewhere from the motion",
+            "warnings": "; ".join(self.warnings.values()) or "none",
+        }
 
     @property
     def duration_s(self) -> float:
@@ -188,7 +214,7 @@ class Recording:
         recorded = int(self.duration_s / step_s + 0.01)
         starts = np.array(options.starts(recorded, step_s))
         end = (starts - options.unknown_before(recorded, step_s)) * step_s + options.observe_s
-        seen = np.unique(self.time[np.isin(self.object_type, ROAD_USERS)[self.track]])
+        seen = self.time[np.isin(self.object_type, ROAD_USERS)[self.track]]
         last = np.searchsorted(seen, end - 0.01 * self.step_s) - 1
         now = seen[last.clip(0)] if len(seen) else end
         kept = (last >= 0) & (end - now <= GAP_STEPS * max(self.step_s, step_s))
@@ -300,12 +326,8 @@ def _oddities(
     return found
 
 
-def _types(
-    text: pa.ChunkedArray, track: NDArray[np.int64], num_tracks: int, mapping: dict[str, Column]
-) -> tuple[NDArray[np.str_], dict[str, str]]:
-    """Return the object type of each track ``[A]``, that of its first row, and what is not known."""
-    first = np.searchsorted(track, np.arange(num_tracks))
-    classes = text.take(pa.array(first)).to_pylist()
+def _types(classes: list[str | None], mapping: dict[str, Column]) -> tuple[NDArray[np.str_], dict[str, str]]:
+    """Return the object types of the classes ``[A]`` of tracks, and what is not known."""
     known = CLASSES | {name: name for name in OBJECT_TYPES}
     if "type" in mapping:
         known |= mapping["type"].classes
@@ -503,6 +525,17 @@ def read(raw: RawScenario, options: TableOptions) -> Scenario:
         return recording.scenario(windows[start], options, raw.name, _lanes(options))
     except DataError as error:
         raise error.located(raw.path) from None
+
+
+def describe(raw: Path, options: TableOptions) -> dict[str, str]:
+    """Describe the first recording of a folder or file that can be read. Raises: DataError if none can be."""
+    problem = DataError(f"no file is named like those of the data set: {options.files.files}", file=raw)
+    for name, place in places(raw, options).items():
+        for part, recording in recordings(place, options):
+            if isinstance(recording, Recording):
+                return {"recording": "-".join(filter(None, (name, part))), **recording.facts()}
+            problem = recording
+    raise problem
 
 
 @lru_cache(maxsize=1)
