@@ -96,6 +96,8 @@ class TableOptions(Windows):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "columns", tuple(self.columns))
+        if self.preset is not None:
+            object.__setattr__(self, "preset", self.preset.lower())
         require(self.preset is not None or bool(self.columns), "columns", "or --preset must say the columns")
         known = f"unknown preset {self.preset!r}; known: {', '.join(PRESETS)}"
         require(self.preset is None or self.preset in PRESETS, "preset", known)
