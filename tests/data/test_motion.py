@@ -14,6 +14,7 @@ from trajpred.data.motion import (
     STEP_S,
     causal_heading,
     causal_velocity,
+    causal_velocity_of_rows,
     forward_heading,
     heading_known,
     mean_step_s,

@@ -278,9 +278,7 @@ def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], name: str) -> f
     require(len(steps) > 0, name, "no track has two states: is the column of tracks right?")
     short, step_s, long = np.quantile(steps, (0.1, 0.5, 0.75)).tolist()
     usual = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g} s"
-    unit = (
-        f"the states of a track are {step_s:.3g} s apart in the median instead of {usual}: is its unit right?"
-    )
+    unit = f"states of a track are {step_s:.3g} s apart in the median instead of {usual}: check the unit"
     require(SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S, name, unit)
     mixed = f"mixes steps of {short:.3g} and {long:.3g} s: put each rate into a file of its own"
     require(long <= GAP_STEPS * step_s and step_s <= GAP_STEPS * short, name, mixed)
@@ -548,7 +546,10 @@ def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
 def _lanes(options: TableOptions) -> LaneMap:
     if options.map is None:
         return LaneMap()
-    return _map(options.map, options.origin or options.files.origin)
+    origin = options.origin
+    if origin is None and options.map.suffix == ".osm":
+        origin = options.files.origin
+    return _map(options.map, origin)
 
 
 def _off_map(recording: Recording, lanes: LaneMap) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Source:
             require(records, "source", "must discover RawScenario records, see docs/how-to/own-data.md")
         if not splits:
             problem = "no scenarios"
-            if self.layout:
+            if self.layout and raw.is_dir():
                 problem += f"; expected {raw}/{self.layout}"
             raise DataError(problem, file=raw)
         return splits

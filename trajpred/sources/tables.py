@@ -232,7 +232,7 @@ def read_rows(
             wanted["rate"] = Column(columns["time"].rate)
         here = {role: found for role, column in wanted.items() if (found := _find(column.name, names))}
         table = _read(path, names, here, preset, only)
-    for role in wanted.keys() - here.keys():
+    for role in [role for role in wanted if role not in here]:
         table = _with_column(table, role, wanted, path, names, preset)
     return _in_units(table, columns)
 
@@ -280,9 +280,10 @@ def _first_line(path: Path) -> tuple[str, list[str]]:
         line = file.read(2**16).decode("utf-8-sig", "replace").splitlines()[:1]
     require(bool(line and line[0].strip()), "rows", "the file is empty")
     delimiter = max(",;\t", key=line[0].count)
-    if delimiter not in line[0]:
+    cells = [cell.strip().strip('"') for cell in line[0].split(delimiter)]
+    if delimiter not in line[0] or (delimiter == "\t" and any(" " in cell for cell in cells)):
         return " ", line[0].split()
-    return delimiter, [cell.strip().strip('"') for cell in line[0].split(delimiter)]
+    return delimiter, cells
 
 
 def _is_number(text: str) -> bool:
@@ -358,7 +359,8 @@ def _with_column(
     stem = recording_of(path, preset)
     kind = pa.string() if ROLES.get(role) == "text" else pa.float64()
     searched = [path]
-    for pattern in preset.metadata:
+    metadata = preset.metadata if role != "track" else ()
+    for pattern in metadata:
         meta = path.with_name(pattern.format(stem))
         with readable(meta, "table"):
             meta_names = column_names(meta, Preset(""))
@@ -387,9 +389,9 @@ def _joined(
     if track is not None:
         here["track"] = track
     values = _read(meta, names, here, Preset(""), ())
-    if track is None:
-        require(values.num_rows == 1, found, f"has {values.num_rows} rows, one for the recording is needed")
-        return pa.repeat(values[role][0], table.num_rows)
+    if values.num_rows == 1:
+        return pa.chunked_array([pa.repeat(values[role][0], table.num_rows)])
+    require(track is not None, found, f"has {values.num_rows} rows, but no column of tracks")
     index = pc.index_in(table["track"], values["track"].combine_chunks())
     if index.null_count:
         missing = table["track"].filter(pc.is_null(index))[0].as_py()
