@@ -137,6 +137,7 @@ class ShardJob(NamedTuple):
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
         extend: applied to every scenario that was read.
+        options: of the source.
     """
 
     config: dict[str, Any]
@@ -145,6 +146,7 @@ class ShardJob(NamedTuple):
     record: Path
     scratch: Path
     extend: Extension | None = None
+    options: object = None
 
 
 def is_finished(job: ShardJob) -> bool:
@@ -247,7 +249,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> dict[str, dict[str, An
 
 def _row(job: ShardJob, source: Source, raw: RawScenario) -> dict[str, Any] | str:
     try:
-        scenario = source.read(raw)
+        scenario = source.scenario(raw, job.options)
         if job.extend is not None:
             scenario.validate()
     except Exception as error:
@@ -267,7 +269,8 @@ def _problem(job: ShardJob, error: Exception) -> str:
     if not isinstance(error, DataError):
         problem = f"{type(error).__name__}: {error}"
     # The bytes of a store must not depend on the location of the raw folder.
-    return problem.removeprefix(f"{job.raw}{os.sep}")
+    folder = job.raw.parent if job.raw.is_file() else job.raw
+    return problem.removeprefix(f"{folder}{os.sep}")
 
 
 @contextmanager

@@ -122,8 +122,8 @@ def _readable(folder: Path) -> set[str]:
         return set()
 
 
-#: Entries of a manifest that an error does not list: a hash, and a nested record.
-NOT_LISTED = ("config", "extended")
+#: Entries of a manifest that an error does not list: a hash, and nested records.
+NOT_LISTED = ("config", "extended", "options")
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def prepare(
     scheduler: str | None = None,
     shard_size: int = 256,
     heights: bool = False,
-    every_s: float | None = None,
+    options: object = None,
     extend: Extension | None = None,
     overwrite: bool = False,
     patience_s: float = 0.0,
@@ -164,13 +164,13 @@ def prepare(
 
     Args:
         source: name or location of a source, see :func:`trajpred.sources.find_source`.
-        raw: folder in the layout of the data set.
+        raw: folder in the layout of the data set; for some sources also a file.
         store: target folder.
         workers: processes; -1 for all cores.
         scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
         shard_size: scenarios per shard.
         heights: keep the heights of map points.
-        every_s: seconds between the starts of windows, of sources that cut windows; by default their own.
+        options: of the source, see :attr:`Source.options <trajpred.sources.Source>`; by default its defaults.
         extend: lengthens the training scenarios, see :mod:`trajpred.predictors.continuation`.
         overwrite: allow the store to lose scenarios, and labels of another ``extend``. By default splits that
             ``raw`` lacks are kept if they have the same options; otherwise the run is rejected.
@@ -194,14 +194,14 @@ def prepare(
         "heights": heights,
         "shard_size": shard_size,
     }
-    spacing_s = find_source(source).spacing_s(every_s)
-    if spacing_s is not None:
-        config["every_s"] = spacing_s
+    facts = find_source(source).facts(options)
+    if facts:
+        config["options"] = facts
     if extend is not None:
         config["extended"] = extend.facts
     config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     config["version"] = VERSION  # after the hash, which identifies the content of scenarios
-    raw_splits = _discover(source, raw, every_s)
+    raw_splits = _discover(source, raw, options)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     try:
         with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
@@ -210,7 +210,7 @@ def prepare(
             jobs: dict[str, list[ShardJob]] = {}
             for split, scenarios in raw_splits.items():
                 lengthen = extend if split == "train" else None
-                jobs[split] = _jobs(config, raw, scenarios, store / split, scratch, lengthen)
+                jobs[split] = _jobs(config, raw, scenarios, store / split, scratch, lengthen, options)
             if not overwrite:
                 _require_no_lost_labels(store, jobs.get("train", []))
             _make_missing(list(chain.from_iterable(jobs.values())), run, progress)
@@ -253,13 +253,13 @@ def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str,
     return {split: problem for split, problem in problems.items() if problem}
 
 
-def _discover(source: str, raw: Path, every_s: float | None) -> dict[str, list[RawScenario]]:
+def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScenario]]:
     """Find the scenarios of each non-empty split.
 
     Raises:
         DataError: the source finds none, or their names are not unique.
     """
-    splits = find_source(source).scenarios(raw, every_s)
+    splits = find_source(source).scenarios(raw, options)
     for split, scenarios in splits.items():
         require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
         name, count = Counter(scenario.name for scenario in scenarios).most_common(1)[0]
@@ -301,6 +301,7 @@ def _jobs(
     folder: Path,
     scratch: Path,
     extend: Extension | None,
+    options: object,
 ) -> list[ShardJob]:
     """List the shards of the split in ``folder``."""
     size: int = config["shard_size"]
@@ -308,7 +309,7 @@ def _jobs(
     for start in range(0, len(scenarios), size):
         rows = scenarios[start : start + size]
         record = folder / f"shard-{start // size:05d}.json"
-        jobs.append(ShardJob(config, raw, rows, record, scratch, extend))
+        jobs.append(ShardJob(config, raw, rows, record, scratch, extend, options))
     return jobs
 
 
