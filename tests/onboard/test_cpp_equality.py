@@ -249,7 +249,7 @@ def test_invalid_input_has_the_same_reasons(
     program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
 ) -> None:
     updates = faulty(scenes[0])
-    far = LaneMap.from_centerlines([[[0, 0], [2e8, 0]]])
+    far = LaneMap.from_centerlines([[[2e8, 0], [2e8 + 9, 0]]])
     updates[2] = updates[2]._replace(map=rounded(scenes[0].map))
     updates[4] = updates[4]._replace(map=far)
     updates[8] = updates[8]._replace(map=LaneMap.from_centerlines([[[0, 0], [9, 0]]]))

@@ -170,7 +170,8 @@ def test_turns_before_a_fork_do_not_decide_between_its_branches() -> None:
 
 def test_a_lane_keeps_its_weight_where_all_its_branches_turn() -> None:
     lanes = fork()
-    junction = lanes.take(np.array([0, 1, 2]), np.zeros(0, np.int64))
+    without_ahead = np.arange(len(lanes) - 4)  # its 190 m are the last four segments
+    junction = lanes.take(without_ahead, np.zeros(0, np.int64))
     weight = path_weights(junction, (0.0, 0.0), 48.0)
     assert not len(weight["ahead"])
     np.testing.assert_allclose([weight["left"], weight["right"]], 1.0, rtol=1e-3)

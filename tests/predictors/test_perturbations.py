@@ -159,7 +159,7 @@ def test_joined_perturbations_are_applied_one_after_another(mapped: Scenario) ->
 
 
 def test_help_and_page_name_every_perturbation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("evaluate", "--help") == 0
+    assert run("stress", "--help") == 0
     text = capsys.readouterr().out
     page = (ROOT / "docs" / "how-to" / "evaluate.md").read_text("utf-8")
     assert [name for name in PERTURBATIONS if name not in text] == []

@@ -36,8 +36,9 @@ def make_map() -> LaneMap:
     rows = {y: ORIGIN + np.stack((x, np.full(3, y)), -1) for y in (-4.0, -2.0, 0.0, 2.0, 4.0)}
     dashed = MARK_TYPES.index("DASHED_WHITE")
     solid = MARK_TYPES.index("DOUBLE_SOLID_YELLOW")
-    return replace(
-        LaneMap.from_centerlines([rows[-2.0], rows[2.0][::-1]]),
+    return LaneMap(
+        lane_id=np.arange(2),
+        centerline=Ragged.from_rows([rows[-2.0], rows[2.0][::-1]], 2),
         is_intersection=np.array([False, True]),
         left_boundary=Ragged.from_rows([rows[0.0], rows[0.0][::-1]], 2),
         right_boundary=Ragged.from_rows([rows[-4.0], rows[4.0][::-1]], 2),
