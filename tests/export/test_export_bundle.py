@@ -190,11 +190,12 @@ class AnchorDecoder(SceneDecoder):
         return Prediction(path, torch.ones_like(path), path[:, :, 0, 0] * 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decoder", "sizes", "starts"),
     [
-        pytest.param(ModeDecoder, (80, 240), ["lanes"], marks=pytest.mark.slow),
-        pytest.param(ModeDecoder, None, ["velocity", "lanes"], marks=pytest.mark.slow),
+        (ModeDecoder, (80, 240), ["lanes"]),
+        (ModeDecoder, None, ["velocity", "lanes"]),
         (AnchorDecoder, None, ["lanes"]),
     ],
 )

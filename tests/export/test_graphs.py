@@ -138,15 +138,20 @@ def test_own_encoder_and_decoder(
             SizeOfData,
             r"SizeOfData in test_graphs.py, line \d+, `return .*int\(graph.kind.max.*cannot be",
         ),
-        (
+        pytest.param(
             LengthOfTensor,
             r"LengthOfTensor in .*`return x \+ torch.zeros\(len.*: len fixes a size of the sc",
+            marks=pytest.mark.slow,
         ),
         (
             Accumulated,
             r"Accumulated accumulates with index_put, which onnxruntime computes wrongly",
         ),
-        (Eigenvalues, r"Eigenvalues uses the operation aten\.\w*eig\w*(\.\w+)?, which ONNX lacks$"),
+        pytest.param(
+            Eigenvalues,
+            r"Eigenvalues uses the operation aten\.\w*eig\w*(\.\w+)?, which ONNX lacks$",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_be_traced_is_named(

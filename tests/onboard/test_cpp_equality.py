@@ -191,7 +191,7 @@ def test_missing_values_gaps_and_jitter(
     assert sum("jumped" in warning for warning in warnings) > 3
 
 
-@pytest.mark.parametrize("rate", [1.0, 7.0, 25.0, 50.0])
+@pytest.mark.parametrize("rate", [1.0, 7.0, 25.0, pytest.param(50.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("given", ["all", "positions"])
 def test_any_rate(
     program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, rate: float, given: str
