@@ -16,7 +16,7 @@ from tests.conftest import SAMPLE
 from tests.store.scenarios import ORIGIN, made
 from trajpred.sources.argoverse2 import discover, read
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.codec import encode_row
+from trajpred.store.format import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE
 from trajpred.store.shards import write_shard
 

@@ -18,7 +18,7 @@ from trajpred.features.config import SceneConfig
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import read_archive, read_scenario
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.codec import encode_row
+from trajpred.store.format import encode_row
 from trajpred.store.sample import SAMPLE_NATIVE, SAMPLE_RAW
 from trajpred.store.shards import write_shard
 from trajpred.training.data_module import SceneDataset

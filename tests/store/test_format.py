@@ -19,9 +19,8 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover, read
-from trajpred.store.codec import POLYLINES, encode_batch, encode_row
-from trajpred.store.decoder import decode, views
-from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
+from trajpred.store.format import POLYLINES, Rows, decode, encode_batch, encode_row
+from trajpred.store.shards import INDEX, Shard, open_index, signed_name, write_index, write_shard
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9
@@ -86,14 +85,12 @@ def through(tmp_path: Path) -> Through:
 
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
         rows = [encode_row(scenario, heights) for scenario in scenarios]
-        ids: list[Any] = [row["scenario_id"] for row in rows]
-        tracks: list[Any] = [row["tracks"] for row in rows]
-        lanes: list[Any] = [row["lanes"] for row in rows]
-        write_index(tmp_path / "new", ids, tracks, lanes)
+        columns = {name: [row[name] for row in rows] for name in INDEX.names}
+        write_index(tmp_path / "new", columns)
         index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
         write_shard(tmp_path / "shard", rows)
-        shard = open_shard(tmp_path / "shard", open_index(index, len(rows)))
-        return [decode(shard(row)) for row in range(len(rows))]
+        shard = Shard(tmp_path / "shard", open_index(index, len(rows)))
+        return [decode(shard[row]) for row in range(len(rows))]
 
     return round_trip
 
@@ -157,11 +154,11 @@ def test_known_headings_stay_known(through: Through) -> None:
 
 def test_offsets_that_start_below_zero_are_refused() -> None:
     batch = encode_batch([encode_row(made(), heights=False)])
-    views(batch)
+    Rows(batch)
     offsets = batch.column("position").buffers()[1]
     ctypes.c_int32.from_address(offsets.address).value = -1  # as in a damaged file, which Arrow maps unread
     with pytest.raises(ValueError, match="offsets of position are out of range"):
-        views(batch)
+        Rows(batch)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +187,6 @@ def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch)
     row["valid"] = np.broadcast_to(np.True_, (2**31,))  # takes no memory
     with pytest.raises(DataError, match="shard_size"):
         encode_batch([row])
-    monkeypatch.setattr("trajpred.store.codec.MAX_BYTES", 500)
+    monkeypatch.setattr("trajpred.store.format.MAX_BYTES", 500)
     with pytest.raises(DataError, match="more than 500"):
         encode_row(made(), heights=False)
