@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trajpred.data.geometry import norm, rotate
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import STANDING_SPEED, given_heading
+from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
 from trajpred.data.tracks import TrackCategory
@@ -310,4 +311,4 @@ def _focal(position: NDArray[np.float64], candidate: NDArray[np.bool_], now: int
     return int(np.lexsort((error, seen))[-1])
 
 
-SOURCE = Source(discover, read, "*.xml, or {train,val,test}/*.xml", EVERY_S)
+register("source", "commonroad")(Source(discover, read, "*.xml, or {train,val,test}/*.xml", EVERY_S))

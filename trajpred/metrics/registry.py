@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trajpred.data.registry import Registry, package_of
+from trajpred.data.registry import REGISTRIES, Registry, package_of
 from trajpred.errors import DataError, quoted, require
 
 Kind = Literal["displacement", "plausibility", "world", "streaming"]
@@ -58,6 +58,11 @@ class Metric:
     ks: tuple[int, ...] = ()
     per_actor: bool = False
 
+    @property
+    def code(self) -> object:
+        """What tells the package of the metric."""
+        return self.compute
+
     def values(self, scored: Any, count: int) -> Any:
         """Compute the values ``[count]``. Raises: DataError if the metric returns anything else."""
         values = self.compute(scored)
@@ -72,7 +77,8 @@ class Metric:
 #: Names of the numbers beside the metrics.
 NUMBERS = ("count", "actors", "incomplete")
 #: All metrics by name, in the order of the tables.
-METRICS = Registry[Metric]("metric", lambda metric: metric.compute, taken=lambda: NUMBERS)
+METRICS: Registry[Metric] = REGISTRIES["metric"]
+METRICS.taken = lambda: NUMBERS
 
 
 def register(metric: Metric) -> None:
