@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 from trajpred.evaluation import Evaluation, read_results
-from trajpred.evaluation.comparison import compare
+from trajpred.evaluation.table import compare
 
 RESULTS = ROOT / "datasets" / "argoverse1" / "results"
 TABLE = re.compile(r"<!-- results: ([^>]*) -->\n\n((?:\|.*\n)+)")
@@ -69,7 +69,7 @@ def expected(column: str, row: Row) -> str | None:
     group, _, metric = name.rpartition(" ") if name.startswith("moving ") else ("focal", "", name)
     if against:
         return difference(row, metric, group)
-    known = [one.worlds.get("all", {}) | one.metrics[group] for one in row.shown]
+    known = [one.joint.get("all", {}) | one.metrics[group] for one in row.shown]
     if not all(metric in one for one in known):
         return None
     return over_seeds([one[metric] for one in known], 3 if metric == "actorCR" else 2)

@@ -74,7 +74,7 @@ def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> N
     prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
     assert "val: 5 scenarios" in prepared
     saved = here / "results.json"
-    run("trajpred", "evaluate", "--checkpoint", "argoverse-nano", "--store", here / "store", "--json", saved)
+    run("trajpred", "evaluate", "--checkpoint", "argoverse-nano", "--store", here / "store", "--out", saved)
     focal = json.loads(saved.read_text("utf-8"))["metrics"]["focal"]
     assert focal == pytest.approx(METRICS["argoverse-nano"]["focal"], abs=0.02)
 

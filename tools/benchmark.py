@@ -29,13 +29,14 @@ from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose, norm
+from trajpred.data.plain import read_yaml
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import Tracks
 from trajpred.errors import DataError
 from trajpred.features.config import SceneConfig
 from trajpred.features.relations import edge_features
 from trajpred.features.scene_graph import SceneBatch, build_batch, scene_features
-from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, PaddedAttention, Padding
+from trajpred.nn import EdgeBias, Edges, GraphAttention, Layout, PaddedAttention
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import read_archive, read_scenario
 from trajpred.store import ScenarioStore, prepare
@@ -44,7 +45,6 @@ from trajpred.store.sample import ROOT, SAMPLE_NATIVE, SAMPLE_RAW
 from trajpred.store.shards import write_shard
 from trajpred.training.data_module import SceneDataset
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.settings import read_yaml
 
 if TYPE_CHECKING:  # what needs onnxruntime is imported where a bundle is measured
     from trajpred.onboard.bundle import Bundle
@@ -254,17 +254,17 @@ def _forward_and_backward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
 class _WithBias(nn.Module):
     """The default attention; its bias is computed in every call, as PyG's layer does with edge features."""
 
-    def __init__(self, dim: int, heads: int, channels: int, dense: tuple[Padding, Padding] | None) -> None:
+    def __init__(self, dim: int, heads: int, channels: int, layout: Layout, dense: bool) -> None:
         super().__init__()
         self.attention = GraphAttention(dim, heads)
         self.bias = EdgeBias(channels, heads)
+        self.layout = layout
         self.dense = dense
 
     def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
-        bias = self.bias(features.T).T
-        edges = EdgeRelation(index, bias, len(x), len(x), (poses, poses))
-        relation = edges if self.dense is None else DenseRelation.of(edges, *self.dense)
-        return self.attention(x, x, relation)
+        bias = self.bias(features.T)
+        edges = Edges(index, bias, self.layout, self.layout, (poses, poses), dense=self.dense)
+        return self.attention(x, x, edges)
 
 
 def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
@@ -286,10 +286,10 @@ def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
     features = edge_features(poses[sender].rows, poses[receiver].rows, no_type, 1).T
     channels = features.shape[1]
     x = torch.randn(count, dim)
-    padding = Padding.of_counts([nodes] * scenes)
+    layout = Layout.of_counts([nodes] * scenes)
     pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
-    edges = _WithBias(dim, heads, channels, None)
-    dense = _WithBias(dim, heads, channels, (padding, padding))
+    edges = _WithBias(dim, heads, channels, layout, dense=False)
+    dense = _WithBias(dim, heads, channels, layout, dense=True)
     plain = PaddedAttention(dim, num_attention_heads=heads)
     return {
         "trajpred edges": (edges, (x, index, features, poses)),

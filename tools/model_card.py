@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.report import markdown, worlds
-from trajpred.evaluation.report.of_recipes import format_origin, format_table
+from trajpred.evaluation.report import format_origin, format_table, joint_tables, markdown
+from trajpred.evaluation.table import cells, members
+from trajpred.metrics import METRICS, Column, headline
+from trajpred.metrics.registry import MODES
 from trajpred.model import Forecaster
 
 
@@ -34,8 +36,6 @@ ARGOVERSE = Licence(
 )
 #: Licence of weights by the source of their training data.
 LICENCES = {"argoverse1": ARGOVERSE, "argoverse2": ARGOVERSE}
-#: Metrics of the focal agents in a card's metadata.
-METRICS = ("minADE1", "minFDE1", "MR1", "minADE6", "minFDE6", "MR6", "brier-minFDE6")
 
 
 def model_card(
@@ -73,9 +73,9 @@ def model_card(
     parts += ["## Results", *_results(results)]
     if joint is not None:
         parts.append(
-            "Joint futures (`--joint`): mode k of all agents of a scene is one world with one probability."
+            "Joint futures (`--joint`): mode k of all agents of a scene is a joint mode with one probability."
         )
-        parts += [markdown(table.head, table.rows) for table in worlds(joint)]
+        parts += [markdown(table.head, table.rows) for table in joint_tables(joint)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -84,7 +84,7 @@ def card_metadata(name: str, result: Evaluation, licence: str) -> dict[str, Any]
     tested = result.store["source"]
     trained = result.training.get("store", result.store)["source"]
     focal = result.metrics["focal"]
-    names = [metric for metric in METRICS if metric in focal]
+    names = [column.title for column in headline()]
     scores = {
         "task": {"type": "trajectory-prediction", "name": "Trajectory prediction"},
         "dataset": {
@@ -123,11 +123,12 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
     agents = [f"{values['count']} {group}" for group, values in result.metrics.items()]
     intervals: list[str] = []
     for group in ("focal", "moving"):
-        low, high = result.intervals[group]["minFDE6"]
-        intervals.append(f"{group} {low:.2f} to {high:.2f} m")
+        rows = members(result.agents, group)
+        [[cell]] = cells(rows, [Column(METRICS["minFDE"], MODES)]).values()
+        intervals.append(f"{group} {cell.interval.low:.2f} to {cell.interval.high:.2f} m")
     return [
         f"Evaluated on {result.scenarios} scenarios: {data}. Agents: {', '.join(agents)}. "
-        "Focal agents, metres, miss rates as shares:",
+        "Focal agents, metres, miss rates as fractions:",
         format_table(results),
         f"95 % intervals of minFDE6, by bootstrap over scenarios: {', '.join(intervals)}.",
     ]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, read_results
-from trajpred.evaluation.comparison import Interval
 from trajpred.evaluation.report import markdown
+from trajpred.evaluation.table import Interval
 from trajpred.viz.scene import save_scene
 from trajpred.viz.style import LIGHT, Role, style_axes
 

@@ -62,8 +62,8 @@ def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_pat
     results = describe(str(trained / "evaluation.json"))[1]
     assert "constant_velocity" in results
     assert "5 scenarios of val, focal agents: minADE1 3.89" in str(results)
-    options = ["--checkpoint", "constant_velocity", "--store", store, "--json", tmp_path / "twice.json"]
-    assert run("evaluate", *options, "--observe-s", "3", "4") == 0
+    options = ["--checkpoint", "constant_velocity", "--store", store, "--out", tmp_path / "twice.json"]
+    assert run("stress", *options, "--observe-s", "3", "4") == 0
     assert len(describe(str(tmp_path / "twice.json"))[1]) == 2
     out = tmp_path / "p.parquet"
     assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", out) == 0

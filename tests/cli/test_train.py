@@ -59,7 +59,7 @@ def test_table_and_curves_are_what_evaluate_reports(trained: Path, store: Path, 
     checkpoints = trained / "checkpoints"
     for name in ("last", "best"):
         out = tmp_path / "new" / f"{name}.json"
-        options = ["--checkpoint", checkpoints / f"{name}.ckpt", "--json", out, "--markdown", tables]
+        options = ["--checkpoint", checkpoints / f"{name}.ckpt", "--out", out, tables]
         assert run("evaluate", "--store", store, *options) == 0
         results[name] = json.loads(out.read_text())
     assert (trained / "evaluation.md").read_text("utf-8") == tables.read_text("utf-8"), "of the best"
@@ -143,7 +143,7 @@ def test_results_lie_in_the_folder_of_the_run_wherever_its_checkpoints_are(
 ) -> None:
     elsewhere = tmp_path / "a" / "elsewhere"
     short = tiny(store, tmp_path / "runs", "--pictures.scenes=0", **SHORT)
-    assert run("train", *short, f"--last.dirpath={elsewhere}") == 0
+    assert run("train", *short, f"--best.dirpath={elsewhere}") == 0
     assert f"  {elsewhere / 'last.ckpt'}  the model" in capsys.readouterr().out
     assert names_in(elsewhere.parent) == ["elsewhere"]
     assert names_in(elsewhere) == ["last.ckpt"]
@@ -167,7 +167,7 @@ def test_recipes_and_trainers_are_accepted(store: Path) -> None:
         assert run("train", "--config", config, f"--data.store={store}", "--print_config") == 0
 
 
-def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
+def test_calibrated_and_perturbed_models_are_evaluated(
     trained: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = trained / "checkpoints" / "last.ckpt"
@@ -175,8 +175,8 @@ def test_calibrated_mirrored_and_perturbed_models_are_evaluated(
     fit = ["--checkpoint", checkpoint, "--store", store, "--out", out, "--group", "all"]
     assert run("calibrate", *fit) == 0
     assert "a coverage of 90%" in capsys.readouterr().out
-    options = ["--mirror", "--perturb", "noise", "--plausibility", "--limit", "2"]
-    assert run("evaluate", "--store", store, "--checkpoint", out, *options) == 0
+    options = ["--perturb", "noise", "--plausibility", "--limit", "2"]
+    assert run("stress", "--store", store, "--checkpoint", out, *options) == 0
     printed = capsys.readouterr().out
-    for part in ("calibrated + calibrated, mirrored", ", noise |", " ECE |", " off-road |"):
+    for part in ("calibrated: 2 scenarios", ", noise |", " ECE |", " off-road |"):
         assert part in printed, part

@@ -30,7 +30,7 @@ def results(store: Path) -> Path:
     """Evaluations of constant_velocity and of lane_following, in this order."""
     path = store.parent / "results.json"
     models = ["--checkpoint", "constant_velocity", "--against", "lane_following"]
-    assert run("evaluate", "--store", store, *models, "--json", path) == 0
+    assert run("evaluate", "--store", store, *models, "--out", path) == 0
     return path
 
 

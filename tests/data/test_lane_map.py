@@ -44,6 +44,23 @@ def test_predecessors_are_the_inverse_of_successors() -> None:
     assert [row.tolist() for row in lanes.predecessors] == [[], [10], [10, 20]]
 
 
+def test_long_lanes_are_cut_into_segments_that_follow_each_other() -> None:
+    """600 m are twelve segments of 50 m; the lane after them follows the last one."""
+    along = np.linspace([0, 0], [600, 0], 7)
+    lanes = LaneMap.from_centerlines([along, [[600, 0], [640, 0]]], lane_id=[5, 9], successors=[[9], []])
+    lanes.validate()
+    assert lanes.lane_id.tolist() == [5, *range(10, 21), 9]
+    assert [row.tolist() for row in lanes.successors] == [*([lane] for lane in range(10, 21)), [9], []]
+    assert [row.tolist() for row in lanes.predecessors] == [[], [5], *([lane] for lane in range(10, 21))]
+    ends = [line[[0, -1], 0].tolist() for line in lanes.centerline]
+    np.testing.assert_allclose(ends[:12], [[50 * i, 50 * (i + 1)] for i in range(12)])
+
+
+def test_a_map_of_too_many_segments_is_refused() -> None:
+    with pytest.raises(DataError, match="field 'centerline': must be at most 200000 segments"):
+        LaneMap.from_centerlines([[[0, 0], [2e7, 0]]])
+
+
 def test_fields_that_are_not_given_have_defaults() -> None:
     lanes = LaneMap.from_centerlines(LINES)
     lanes.validate()

@@ -14,6 +14,7 @@ from trajpred.data.motion import (
     STEP_S,
     causal_heading,
     causal_velocity,
+    causal_velocity_of_rows,
     forward_heading,
     heading_known,
     mean_step_s,
@@ -140,3 +141,16 @@ def test_known_headings_are_reversed_while_a_track_moves_backwards() -> None:
     known = np.array([[True, True, True, False, True, True, True]])
     expected = [0.25, 0.25 - np.pi, 0.25, 0.25, 0.25, 0.25, 0.25]
     np.testing.assert_allclose(forward_heading(heading, velocity, known)[0], expected, atol=1e-12)
+
+
+def test_velocities_of_rows_are_those_of_steps() -> None:
+    """Rows of tracks with gaps, at regular times: the same fit, and the same difference after a gap."""
+    rng = np.random.default_rng(5)
+    position = rng.normal(size=(4, 90, 2)).cumsum(axis=1) + 1e5
+    valid = rng.random((4, 90)) < 0.8
+    valid[2, 20:60] = False
+    track, step = np.nonzero(valid)
+    for step_s in (0.04, 0.1, 0.4, 1.0):
+        expected = causal_velocity(position, valid, step_s)[track, step]
+        velocity = causal_velocity_of_rows(track, step * step_s, position[track, step], step_s)
+        np.testing.assert_allclose(velocity, expected, atol=1e-6)

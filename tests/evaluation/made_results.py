@@ -26,6 +26,7 @@ def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:
     metrics = {"focal": {"count": 2, "minFDE6": sum(fde) / 2}}
     columns = {
         "count": [1, 1],
+        "ids": [7, 8],
         "minADE6": [1.0, 1.0],
         "minFDE6": list(fde),
         "brier-minFDE6": [fde[0] + 0.5, fde[1] + 0.5],

@@ -41,8 +41,8 @@ class Scattered(Predictor):
         )
 
 
-class ScatteredWorlds(Scattered):
-    """The same futures, mode k of all tracks being one world with a common probability."""
+class ScatteredJoint(Scattered):
+    """The same futures, mode k of all tracks being one joint mode with a common probability."""
 
     joint = True
 

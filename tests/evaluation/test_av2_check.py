@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.conftest import run
-from tests.evaluation.predictors import Scattered, ScatteredWorlds
+from tests.evaluation.predictors import Scattered, ScatteredJoint
 from trajpred import to_av2
 from trajpred.data import environment
 from trajpred.errors import DataError
-from trajpred.evaluation import agent_scores, av2_check, evaluate
+from trajpred.evaluation import agents, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
-from trajpred.metrics import compute
+from trajpred.metrics import joint
 from trajpred.store import ScenarioStore
 
 
 @pytest.mark.parametrize("modes", [6, 20])
 def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: ScenarioStore, modes: int) -> None:
-    found = evaluate(ScatteredWorlds(modes=modes), store, check_with_av2=True, batch_size=2, progress=False)
-    assert agrees_with_av2(found), "four metrics at K = 1 and 6, five of worlds"
-    assert len(found.av2) == 13, "four metrics at K = 1 and 6, five of worlds"
+    found = evaluate(ScatteredJoint(modes=modes), store, check_with_av2=True, batch_size=2, progress=False)
+    assert agrees_with_av2(found), "four metrics at K = 1 and 6, five of joint futures"
+    assert len(found.av2) == 13, "four metrics at K = 1 and 6, five of joint futures"
     for name, one in found.av2.items():
-        every = found.metrics["all"] if name in found.metrics["all"] else found.worlds["scored"]
+        every = found.metrics["all"] if name in found.metrics["all"] else found.joint["scored"]
         assert one["av2"] == pytest.approx(one["trajpred"], rel=1e-12)
         assert one["count"] <= every["count"]
         if name in found.metrics["all"]:
@@ -35,28 +36,30 @@ def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: Scenar
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(av2_check, "agent_metrics"), (agent_scores, "world_metrics")],
-    ids=["agents", "worlds"],
+    [(av2_check, "agent_metrics"), (agents, "joint_metrics")],
+    ids=["agents", "joint"],
 )
 def test_a_metric_that_differs_for_one_agent_is_noticed(
     store: ScenarioStore, module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     correct = getattr(module, name)
 
-    def wrong(*args: torch.Tensor) -> dict[str, torch.Tensor]:
-        found = correct(*args)
+    def wrong(*args: torch.Tensor, **more: Any) -> dict[str, torch.Tensor]:
+        found = correct(*args, **more)
         next(iter(found.values()))[0] += 2e-6
         return found
 
     monkeypatch.setattr(module, name, wrong)
-    found = evaluate(ScatteredWorlds(), store, check_with_av2=True, limit=2, progress=False)
+    found = evaluate(ScatteredJoint(), store, check_with_av2=True, limit=2, progress=False)
     assert not agrees_with_av2(found)
 
 
-def test_a_choice_of_other_worlds_is_noticed(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All twenty worlds of a predictor instead of the six most probable ones."""
-    monkeypatch.setattr(compute, "NUM_WORLDS", 20)
-    found = evaluate(ScatteredWorlds(modes=20), store, check_with_av2=True, limit=2, progress=False)
+def test_a_choice_of_other_joint_modes_is_noticed(
+    store: ScenarioStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All twenty joint modes of a predictor instead of the six most probable ones."""
+    monkeypatch.setattr(joint, "JOINT_MODES", 20)
+    found = evaluate(ScatteredJoint(modes=20), store, check_with_av2=True, limit=2, progress=False)
     assert not agrees_with_av2(found)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from trajpred.errors import DataError
@@ -19,6 +22,7 @@ from trajpred.evaluation.report import (
     tables,
     to_markdown,
 )
+from trajpred.evaluation.table import FACTS, members
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
@@ -30,27 +34,30 @@ def result(store_path: Path) -> Evaluation:
 
 
 def test_cells_are_the_numbers_of_the_evaluation(result: Evaluation) -> None:
-    first, second, *_ = tables(result)
+    first, second, *others = tables(result, ["all"], ["focal", "moving"])
     assert first.title.endswith("K = 1")
     assert second.title.endswith("K = 6")
     rows = {row[0]: row[1:] for row in second.rows}
     assert {"minADE6", "final heading error6", "infeasible", "ECE"} <= rows.keys()
     for name in rows.keys() & result.metrics["all"].keys():
-        for cell, (group, means) in zip(rows[name], result.metrics.items(), strict=True):
-            bounds = result.intervals[group].get(name)
-            interval = " [{:.2f}, {:.2f}]".format(*bounds) if bounds else ""
-            assert cell == (f"{means[name]:.2f}" if name in means else "-") + interval
-    assert all("[" in cell for cell in rows["minFDE6"])
+        for cell, means in zip(rows[name], result.metrics.values(), strict=True):
+            assert cell.split(" [")[0] == (f"{means[name]:.2f}" if name in means else "-")
+    for table in (first, second, *others):
+        counts = {"agents", "scenarios", "incomplete", "actors"}
+        for row in table.rows:
+            cells = [text for name, text in zip(table.head[1:], row[1:], strict=True) if name not in counts]
+            lone = row[1] == "1"  # a single agent is of a single scenario, but intervals are over all of them
+            assert all("[" in cell or cell == "-" or lone for cell in cells), (table.title, row)
 
 
 def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> None:
     titles = [one.title for one in tables(result, ["speed", "class"], ["all"])]
     assert titles[-2:] == ["all agents by speed (m/s)", "all agents by class"]
-    assert len(tables(result, ["all"])) == len(tables(result)) + len(result.breakdowns)
+    assert len(tables(result, ["all"], ["all"])) == len(tables(result, groups=["all"])) + len(FACTS)
     with pytest.raises(DataError, match="'colour' is none of class, city, manoeuvre, speed, neighbours"):
         tables(result, ["colour"])
-    [focal] = tables(result, ["class"], ["focal"])[-1:]
-    [every] = tables(result, ["class"], ["all"])[-1:]
+    [focal] = [one for one in tables(result, ["class"], ["focal"]) if one.title == "focal agents by class"]
+    [every] = [one for one in tables(result, ["class"], ["all"]) if one.title == "all agents by class"]
     assert sum(int(row[1]) for row in focal.rows) == result.scenarios
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
 
@@ -85,27 +92,40 @@ def test_the_worst_scenarios_come_first_and_unknown_values_do_not(result: Evalua
     assert list(one.worst("minFDE6", 2).items()) == [(ids[-2], errors[-2]), (ids[-3], errors[-3])]
 
 
+def changed(result: Evaluation, name: str, change: Sequence[float]) -> Evaluation:
+    """The same evaluation with a ``change`` of the minFDE6 of the agents of each scenario."""
+    assert result.agents is not None
+    scene = result.agents["scenario_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    errors = pc.add(result.agents["minFDE6"], pa.array(np.array(change, np.float32)[scene]))
+    field = result.agents.schema.field("minFDE6")
+    agents = result.agents.set_column(result.agents.schema.get_field_index("minFDE6"), field, errors)
+    return replace(result, predictor=name, agents=agents)
+
+
 def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
-    other = {**result.per_scenario, "focal/minFDE6": list(result.per_scenario["focal/minFDE6"])}
-    other["focal/minFDE6"][0] += 5.0
-    other["focal/minFDE6"][1] -= 1.0
+    ids = result.per_scenario["scenario_id"]
     moving = result.metrics["moving"]["count"]
-    total, better, worse = change_tables([result], [replace(result, per_scenario=other)], 3, ("a", "b"))
+    other = changed(result, "b", [5.0, -1.0, 0.0, 0.0, 0.0])
+    total, better, worse = change_tables([result], [other], ("a", "b"))
     agents = f"{result.scenarios} focal and {moving} moving agents that both predict"
     assert total.title == f"b against a, {agents}"
     means = {row[0]: row[1:] for row in total.rows}
-    assert means["focal minADE6"] == means["moving minFDE6"] == ["+0.000"] * 3
+    assert means["focal minADE6"] == means["moving MR6"] == ["+0.000"] * 3
     assert means["focal minFDE6"][0] == f"{4 / result.scenarios:+.3f}"
-    assert better.rows == [[result.per_scenario["scenario_id"][1], "-1.00"]]
-    assert worse.rows == [[result.per_scenario["scenario_id"][0], "+5.00"]]
+    assert better.rows == [[ids[1], "-1.00"]]
+    assert worse.rows == [[ids[0], "+5.00"]]
 
 
-def test_degradation_is_relative_to_the_first(result: Evaluation) -> None:
-    worlds = scaled({"scored": result.worlds["scored"]}, 3)
-    worse = replace(result, metrics=scaled(result.metrics, 2), worlds=worlds)
-    scored, worlds = degradation([result, worse], ["scored"])
-    assert [cell.split()[-1] for cell in scored.rows[1][2:]] == ["(+100%)"] * 4
-    assert "(+200%)" in worlds.rows[1][2]
+def test_less_input_has_its_paired_change(result: Evaluation) -> None:
+    """A variant with 0.5 m more in every scenario: the change and both bounds are 0.5 m."""
+    variant = changed(result, "blind", [0.5] * 5)
+    moving, joint = degradation([result, variant], ["moving"])
+    assert moving.title == "moving agents, perturbed scenarios"
+    assert moving.rows[0][-1] == "-"
+    assert moving.rows[1][-1] == "+0.50 [+0.50, +0.50]"
+    before, after = (float(row[3].split(" [")[0]) for row in moving.rows)
+    assert after - before == pytest.approx(0.5, abs=0.011)
+    assert joint.title == "blind: joint futures"
     assert not [*degradation([result], ["focal"])]
 
 
@@ -120,27 +140,13 @@ def test_output_into_a_pipe_is_markdown(result: Evaluation, capsys: pytest.Captu
 def test_seconds_ahead_have_a_table_for_the_groups_and_all_agents(result: Evaluation) -> None:
     ahead = [one for one in tables(result, groups=["moving"]) if "by seconds ahead" in one.title]
     assert [one.title.split()[0] for one in ahead] == ["moving", "all"]
+    assert result.agents is not None
     for table, group in zip(ahead, ("moving", "all"), strict=True):
-        for second, agents, *cells in table.rows:
-            means = result.horizons[second][group]
-            expected = [f"{means[name]:.2f}" if name in means else "-" for name in table.head[2:]]
-            assert int(agents) == means["count"]
-            assert cells == expected
-    everyone = result.horizons["6 s"]["all"]
-    assert {"off-road futures", "infeasible futures", "standing drift"} < everyone.keys()
-    plain = [one for one in tables(replace(result, horizons={})) if "by seconds ahead" in one.title]
-    assert plain == []
-
-
-def test_a_removed_input_has_its_paired_change(result: Evaluation) -> None:
-    """A variant with 0.5 m more in every scenario: the change and both bounds are 0.5 m."""
-    worse = {**result.per_scenario}
-    for column in ("focal/minFDE6", "moving/minFDE6"):
-        worse[column] = [None if x is None else x + 0.5 for x in worse[column]]
-    variant = replace(result, predictor="blind", per_scenario=worse)
-    fewer = {**result.per_scenario, "moving/count": [0] * len(worse["moving/count"])}
-    other = replace(result, predictor="short", per_scenario=fewer)
-    found = [one for one in degradation([result, variant, other], ["moving", "all"]) if "change" in one.title]
-    [table] = found
-    assert table.title == "moving agents, change of the minFDE6 without an input"
-    assert table.rows == [["blind", "+0.500", "+0.500", "+0.500"]]
+        assert {"off-road futures", "final heading error6", "standing drift"} < {*table.head}
+        agents = members(result.agents, group)
+        for second, count, *cells in table.rows:
+            ending = f"_{second[0]}s"
+            assert int(count) == len(agents) - agents[f"minFDE6{ending}"].null_count
+            for name, cell in zip(table.head[2:], cells, strict=True):
+                mean = pc.mean(agents[name + ending]).as_py()
+                assert cell.split(" [")[0] == ("-" if mean is None else f"{mean:.2f}"), (second, name)

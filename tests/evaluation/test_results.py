@@ -9,7 +9,9 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -18,9 +20,11 @@ from tests.conftest import ROOT
 from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
-from trajpred.evaluation import by_recipe, format_table, read_results, write_results
+from trajpred.evaluation import by_recipe, evaluate, format_table, read_results, write_results
 from trajpred.evaluation.origin import commit, cpu_model, environment, store_facts
-from trajpred.evaluation.report.of_recipes import format_recipes
+from trajpred.evaluation.report import format_recipes
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
 
 
 def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: Path) -> None:
@@ -29,7 +33,7 @@ def test_files_contain_everything_and_values_per_scenario_on_one_line(tmp_path: 
         assert read_results(tmp_path / "a.json") == (given if isinstance(given, list) else [given])
     text = (tmp_path / "a.json").read_text()
     found = json.loads(text)
-    assert found["schema"] == 5
+    assert found["schema"] == 6
     assert found["training"]["seed"] == 0
     line = next(line for line in text.splitlines() if line.startswith('"per_scenario"'))
     assert json.loads("{" + line.rstrip(",") + "}") == {"per_scenario": found["per_scenario"]}
@@ -47,14 +51,14 @@ def test_published_results_are_read() -> None:
 @pytest.mark.parametrize("content", ["", "{", "[3]", '"text"', '{"predictor": "a"}', "[[]]"])
 def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "bad.json").write_text(content)
-    with pytest.raises(DataError, match=r"bad\.json: is no result of trajpred evaluate"):
+    with pytest.raises(DataError, match=r"bad\.json: is not a result of trajpred evaluate"):
         read_results(tmp_path / "bad.json")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
-        ('"schema": 5', '"schema": 4', "schema"),
+        ('"schema": 6', '"schema": 5', "schema"),
         ('"minFDE6": 1.5', '"minFDE6": "1.5"', "metrics"),
         ('"focal/minFDE6": [1.0, 2.0]', '"focal/minFDE6": [1.0]', "per_scenario"),
         ('"scenario_id": ["x", "y"]', '"scenario_id": ["x", "x"]', "per_scenario"),
@@ -81,18 +85,29 @@ def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Pat
     assert "nan" in format_recipes(by_recipe([read]))
 
 
-def test_values_of_agents_are_read_and_have_those_that_scenarios_count(tmp_path: Path) -> None:
-    agents = pa.table({"track_id": ["7", "AV"], "minFDE6": [1.5, math.nan]})
-    write_results(tmp_path / "a.json", replace(seeds()[0], per_agent=agents))
-    [read] = read_results(tmp_path / "a.json")
-    assert read.per_agent.to_pydict() == {"track_id": ["7", "AV"], "minFDE6": [1.5, None]}
-    text = (tmp_path / "a.json").read_text()
-    whole = '"per_agent": {"track_id": ["7", "AV"], "minFDE6": [1.5, null]}'
-    assert whole in text
-    for wrong in ('{"track_id": ["7"]}', '{"track_id": [7, 8]}', '{"minFDE6": [1, 2]}', '{"track_id": 3}'):
-        (tmp_path / "bad.json").write_text(text.replace(whole, f'"per_agent": {wrong}'))
-        with pytest.raises(DataError, match=r"bad\.json"):
-            read_results(tmp_path / "bad.json")
+def test_the_table_of_agents_is_what_its_summary_summarises(store_path: Path, tmp_path: Path) -> None:
+    """Read by pandas, and as a result: the means, and the values that are compared, are those of the rows."""
+    store = ScenarioStore(store_path, "val")
+    found = [
+        evaluate(load_predictor(name), store, progress=False)
+        for name in ("lane_following", "constant_velocity")
+    ]
+    path = tmp_path / "evaluation.parquet"
+    write_results(path, found)
+    agents = pd.read_parquet(path)
+    for one in found:
+        rows = agents[(agents["predictor"] == one.predictor) & agents["moving"]]
+        means = rows[["minADE6", "minFDE6", "MR1"]].astype(float).mean()
+        assert means.to_dict() == pytest.approx({name: one.metrics["moving"][name] for name in means.index})
+        by_scenario = rows.groupby("scenario_id")["minFDE6"].mean().to_dict()
+        assert by_scenario == pytest.approx(one.by_scenario("minFDE6", "moving"), abs=6e-5)
+    for read, one in zip(read_results(path), found, strict=True):
+        assert replace(read, agents=None) == replace(one, agents=None, scenes=None)
+    (tmp_path / "other.parquet").write_bytes(b"PAR1")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "foreign.parquet")
+    for name in ("other", "foreign"):
+        with pytest.raises(DataError, match=f"{name}.parquet: is not a result of trajpred evaluate"):
+            read_results(tmp_path / f"{name}.parquet")
 
 
 def git(folder: Path, *command: str) -> str:

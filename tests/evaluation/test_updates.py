@@ -1,4 +1,4 @@
-"""Scores of updates: closed forms in a world without acceleration, and a plain program on real scenarios."""
+"""Scores of updates: closed forms without acceleration, and a plain program on real scenarios."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from av2.datasets.motion_forecasting.eval import metrics as av2
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
-from trajpred.evaluation import evaluate, read_results, write_results
+from trajpred.evaluation import evaluate
+from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.report import change_tables, tables
-from trajpred.evaluation.scores import Scores
-from trajpred.metrics import metric_names
+from trajpred.evaluation.table import members
+from trajpred.evaluation.updates import score_streams
+from trajpred.metrics import metrics_of
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedForecast, StreamedPredictor
 from trajpred.store import ScenarioStore
@@ -24,7 +28,7 @@ from trajpred.store import ScenarioStore
 ERRORS = ("minADE6", "minFDE6")
 
 #: Metrics of the change from one update to the next.
-CHANGES = metric_names("streaming")
+CHANGES = tuple(metric.name for metric in metrics_of("streaming"))
 
 
 def steady() -> Scenario:
@@ -52,19 +56,27 @@ class Fan(Predictor):
         return replace(truth, trajectory=truth.trajectory + aside, **modes)
 
 
+def streamed(scenarios: Sequence[Scenario]) -> dict[str, NDArray[np.floating]]:
+    """The scores of the updates of the fan, by column."""
+    forecasts = StreamedPredictor(Fan())(scenarios)
+    found = score_streams(scenarios, forecasts, ScoredAgents.of(scenarios, forecasts), 0.1)
+    return {column.name: values for column, values in found.items()}
+
+
 def test_known_changes_of_the_agents_visible_at_every_update() -> None:
-    scores, scenario = Scores(), steady()
-    scores.add([scenario], StreamedPredictor(Fan())([scenario]))
-    found = scores.updates()
-    for update, error in {"1 s": 1.0, "1.5 s": 0.5, "2 s": 0.0}.items():
-        assert found[update]["all"]["minADE6"] == pytest.approx(error, abs=1e-6)
-    for means in (scores.means(CHANGES), found["1.5 s"], found["2 s"]):
-        assert [means["focal"][name] for name in CHANGES] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-6)
-    counts = {name: group["count"] for name, group in found["1 s"].items()}
-    assert counts == {"focal": 1, "scored": 2, "moving": 2, "all": 2}, "without the third car"
+    found = streamed([steady()])
+    seen = [True, True, False]  # without the third car
+    for update, error in {"1s": 1.0, "1.5s": 0.5, "2s": 0.0}.items():
+        errors = found[f"minADE6_after_{update}"]
+        assert np.isfinite(errors).tolist() == seen
+        assert errors[:2] == pytest.approx([error, error], abs=1e-6)
+    for suffix in ("", "_after_1.5s", "_after_2s"):
+        for name, change in zip(CHANGES, (0.5, 0.5, 0.0, 0.0), strict=True):
+            assert found[name + suffix][:2] == pytest.approx([change, change], abs=1e-6), name
+    assert np.isnan(found["switches_after_1s"]).all(), "no update precedes the first"
 
 
-def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> None:
+def test_real_scenarios_by_a_plain_program(store_path: Path) -> None:
     store, model = ScenarioStore(store_path, "val"), StreamedPredictor(load_predictor("lane_following"))
     result = evaluate(model, store, batch_size=2, workers=2, progress=False)
     plain: dict[str, list[float]] = {name: [] for name in (*ERRORS, *CHANGES)}
@@ -83,17 +95,17 @@ def test_real_scenarios_by_a_plain_program(store_path: Path, tmp_path: Path) -> 
     for name in CHANGES:
         assert result.per_scenario[f"focal/{name}"] == pytest.approx(plain[name], abs=1e-4), name
         assert result.metrics["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5), name
-        assert name in result.intervals["focal"]
+    assert result.agents is not None
+    focal = members(result.agents, "focal")
     for name in ERRORS:
-        assert result.updates["4 s"]["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5)
-        assert result.updates["5 s"]["focal"][name] == pytest.approx(result.metrics["focal"][name], abs=1e-5)
-    write_results(tmp_path / "new.json", result)
-    assert read_results(tmp_path / "new.json")[0].updates == result.updates
+        assert pc.mean(focal[f"{name}_after_4s"]).as_py() == pytest.approx(np.mean(plain[name]), abs=1e-5)
+        whole = result.metrics["focal"][name]
+        assert pc.mean(focal[f"{name}_after_5s"]).as_py() == pytest.approx(whole, abs=1e-5)
     once = next(table for table in tables(result) if "every update" in table.title)
     assert [row[0] for row in once.rows] == ["4 s", "4.5 s", "5 s"]
     assert once.rows[0][-1] == "-"
-    paired = change_tables([result], [result], 0, ("a", "b"))[0]
-    assert [row[0] for row in paired.rows][5:9] == [f"focal {name}" for name in CHANGES]
+    paired = change_tables([result], [result], ("a", "b"))[0]
+    assert [row[0] for row in paired.rows if row[0] in {f"focal {name}" for name in CHANGES}]
 
 
 def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
@@ -113,8 +125,9 @@ def one_change(scenario: Scenario, old: Forecast, new: Forecast) -> list[float]:
 def test_clocks_that_differ_a_little_have_the_same_updates() -> None:
     usual = steady()
     faster = replace(usual, scenario_id="faster", timestamps_ns=usual.timestamps_ns * 998 // 1000)
-    scores = Scores()
-    scores.add([usual, faster], StreamedPredictor(Fan())([usual, faster]))
-    assert [*scores.updates()] == ["1 s", "1.5 s", "2 s"]
-    means = scores.means(CHANGES)["all"]
-    assert [means[name] for name in CHANGES] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-2)
+    found = streamed([usual, faster])
+    assert [name for name in found if name.startswith("minADE6")] == [
+        f"minADE6_after_{update}" for update in ("1s", "1.5s", "2s")
+    ]
+    for name, change in zip(CHANGES, (0.5, 0.5, 0.0, 0.0), strict=True):
+        assert np.nanmean(found[name]) == pytest.approx(change, abs=1e-2)

@@ -52,6 +52,7 @@ int main() {
 
   print_error([] { StreamingForecaster none(nullptr); });
   print_error([] { open_forecaster("bundle", -1); });
+  print_error([] { open_forecaster("bundle", 1, {"CPUExecutionProvider", "NoneExecutionProvider"}); });
 
   Scene scene;
   scene.tracks = {{"a", 0, UNSCORED, std::vector<State>(5)}, {"b", 0, UNSCORED, std::vector<State>(9)}};

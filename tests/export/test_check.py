@@ -14,11 +14,8 @@ from trajpred import resample
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.export.check import Case, Check, check, require_limits, with_tolerance
-from trajpred.export.precision import PRECISIONS
+from trajpred.export.check import TOLERANCE_M, Case, Check, check, require_limits
 from trajpred.predictors.checkpoint import CheckpointPredictor
-
-RULE = PRECISIONS["fp32"]
 
 
 def test_equal_bundle_passes_with_the_focal_errors_of_all_cases(
@@ -34,7 +31,7 @@ def test_equal_bundle_passes_with_the_focal_errors_of_all_cases(
         [focal] = forecast.rows(np.array([scene.focal_id]))
         end = forecast.trajectory[focal, :, -1]
         errors.append(np.linalg.norm(end - truth, axis=-1).min())
-    result = check(bundle, predictor, [scene], RULE, fused=True)
+    result = check(bundle, predictor, [scene], fused=True)
     assert 0 < result.usual <= result.largest < 1e-3
     assert result.scored == 4
     assert result.min_fde is not None
@@ -47,12 +44,9 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
     with torch.no_grad():
         next(iter(other.model.decoder.refine_head.parameters())).mul_(1.5)
     with pytest.raises(DataError, match="differs from the model"):
-        check(bundle, other, scenes[:1], RULE)
+        check(bundle, other, scenes[:1])
     with pytest.raises(DataError, match="scenarios"):
-        check(bundle, other, [], RULE)
-    lax = RULE._replace(largest_m=None, metric=9.0)
-    result = check(bundle, other, scenes[:1], lax, tolerance_m=1e3)
-    assert result.usual > 1e-3
+        check(bundle, other, [])
 
 
 @pytest.mark.parametrize(
@@ -61,30 +55,34 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
         (
             (0.005, 0.006, 0.0),
             1.0,
-            None,
+            TOLERANCE_M,
             "99 % of the agents are within 0.005 m, the limit is 0.001; --tolerance-m sets another one",
         ),
-        ((0.0005, 0.02, 0.0), 1.0, None, "largest distance is 0.02 m, the limit is 0.01; --tolerance-m"),
-        ((0.0005, 0.009, 0.002), 1.0, None, "a probability differs by 0.002, the limit is 0.001$"),
-        ((0.0, 0.0, 0.0), 1.01, None, "focal minFDE increases to 1.01 m, the limit is 1.002"),
-        ((float("nan"), 0.0, 0.0), 1.0, None, "within nan m"),
-        ((0.0005, 0.009, 0.0005), 1.001, None, ""),
+        (
+            (0.0005, 0.02, 0.0),
+            1.0,
+            TOLERANCE_M,
+            "largest distance is 0.02 m, the limit is 0.01; --tolerance-m",
+        ),
+        ((0.0005, 0.02, 0.002), 1.0, 0.1, "a probability differs by 0.002, the limit is 0.001$"),
+        ((0.0, 0.0, 0.0), 1.01, TOLERANCE_M, "focal minFDE increases to 1.01 m, the limit is 1.002"),
+        ((float("nan"), 0.0, 0.0), 1.0, TOLERANCE_M, "within nan m"),
+        ((0.0005, 0.009, 0.0005), 1.001, TOLERANCE_M, ""),
         ((1e-9, 0.009, 0.0), 1.0, 1e-6, ""),
     ],
 )
 def test_exceeded_limit_is_named(
-    differences: tuple[float, float, float], min_fde: float, tolerance_m: float | None, message: str
+    differences: tuple[float, float, float], min_fde: float, tolerance_m: float, message: str
 ) -> None:
-    rule = RULE if tolerance_m is None else with_tolerance(RULE, tolerance_m)
     usual, largest, probability = differences
     case = Case("scene", 1, 1, largest, probability)
-    result = Check(rule.usual_m, "m", (case,), usual, largest, 1, (1.0, min_fde))
+    result = Check(tolerance_m, "m", (case,), usual, largest, 1, (1.0, min_fde))
     if message:
         with pytest.raises(DataError, match=message):
-            require_limits(result, rule, Path("bundle"))
+            require_limits(result, Path("bundle"))
     else:
-        require_limits(result, rule, Path("bundle"))
-        require_limits(replace(result, scored=0, min_fde=None), rule, Path("bundle"))
+        require_limits(result, Path("bundle"))
+        require_limits(replace(result, scored=0, min_fde=None), Path("bundle"))
 
 
 def test_scenes_of_any_window_and_rate_are_compared(
@@ -92,7 +90,7 @@ def test_scenes_of_any_window_and_rate_are_compared(
 ) -> None:
     slow = resample(scenes[0], 0.5)
     short = replace(scenes[0], num_observed=8)
-    result = check(bundle, predictor, predictor.on_model_steps([slow, short]), RULE)
+    result = check(bundle, predictor, predictor.on_model_steps([slow, short]))
     assert len(result.cases) == 5
     assert result.scored == 4
 
@@ -101,4 +99,4 @@ def test_a_probability_that_is_no_number_is_found_in_any_scene() -> None:
     cases = (Case("first", 1, 1, 0.0, 0.0), Case("second", 1, 1, 0.0, float("nan")))
     result = Check(1e-3, "m", cases, usual=0.0, largest=0.0, scored=2, min_fde=(1.0, 1.0))
     with pytest.raises(DataError, match="a probability differs by nan"):
-        require_limits(result, RULE, Path("bundle"))
+        require_limits(result, Path("bundle"))

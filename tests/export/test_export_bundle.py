@@ -24,9 +24,9 @@ from trajpred.cli.models import checked_rows
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
+from trajpred.export import check as check_module
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
-from trajpred.export.precision import PRECISIONS, TRAJECTORY_WEIGHTS
 from trajpred.model import ModeDecoder, Prediction, SceneDecoder, SceneTokens, pretrained
 from trajpred.model.checkpoint import TRAINING
 from trajpred.onboard import Bundle, OnboardForecaster
@@ -82,17 +82,16 @@ def test_interface_page_lists_every_tensor(bundle: Path) -> None:
 
 
 @pytest.mark.usefixtures("traced")
-def test_zip_file_in_another_precision(
+def test_zip_file(
     checkpoint: Path, predictor: CheckpointPredictor, scenes: list[Scenario], tmp_path: Path
 ) -> None:
     out = tmp_path / "new" / "bundle.zip"
-    result = export_bundle(checkpoint, out, scenes[:1], precision="int8", tolerance_m=1e3)
+    result = export_bundle(checkpoint, out, scenes[:1], tolerance_m=0.1)
     assert [path.name for path in out.parent.iterdir()] == ["bundle.zip"]
     forecast = OnboardForecaster(out).forecast(ScenarioBatch.of(scenes[:1])).validate()
     [expected] = predictor(scenes[:1])
     distance = np.abs(forecast.trajectory - expected.trajectory).max()
-    assert distance > 1e-5
-    assert np.isclose(distance, result.cases[0].largest, rtol=0.5)
+    assert 0 < distance <= result.cases[0].largest < 1e-3
 
 
 @pytest.mark.usefixtures("traced")
@@ -194,8 +193,8 @@ class AnchorDecoder(SceneDecoder):
 @pytest.mark.parametrize(
     ("decoder", "sizes", "starts"),
     [
-        (ModeDecoder, (80, 240), ["lanes"]),
-        (ModeDecoder, None, ["velocity", "lanes"]),
+        pytest.param(ModeDecoder, (80, 240), ["lanes"], marks=pytest.mark.slow),
+        pytest.param(ModeDecoder, None, ["velocity", "lanes"], marks=pytest.mark.slow),
         (AnchorDecoder, None, ["lanes"]),
     ],
 )
@@ -220,10 +219,6 @@ def test_anchors_are_an_input_of_the_decoder(
     check_inputs(bundle / "decoder.onnx", starts)
     if shipped:
         check_inputs(bundle / "forecaster.onnx", starts)
-        weights = {weight.name for weight in onnx.load(bundle / "decoder.onnx").graph.initializer}
-        for part in TRAJECTORY_WEIGHTS:  # which int8 keeps, by these names
-            assert f"module.decoder{part}0.weight" in weights
-            assert f"module.decoder{part}2.weight" in weights
     [expected] = CheckpointPredictor(checkpoint)(scenes[1:2])
     forecast = OnboardForecaster(bundle).forecast(ScenarioBatch.of(scenes[1:2]))
     np.testing.assert_allclose(forecast.trajectory, expected.trajectory, rtol=0, atol=1e-3)
@@ -251,18 +246,18 @@ def test_encoder_alone(encoder_bundle: Path, scenes: list[Scenario]) -> None:
 def test_tokens_beyond_the_limit_are_not_written(
     checkpoint: Path, scenes: list[Scenario], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rule = PRECISIONS["fp32"]._replace(token=1e-12)
-    monkeypatch.setitem(PRECISIONS, "fp32", rule)
+    monkeypatch.setattr(check_module, "MAX_TOKEN_CHANGE", 1e-12)
     with pytest.raises(DataError, match=r"a token differs by .*, relative; the limit is 1e-12"):
         export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], part="encoder")
     assert not is_bundle(tmp_path / "bundle")
 
 
+@pytest.mark.usefixtures("traced")
 def test_command_names_a_store_that_the_bundle_can_be_scored_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a b"
-    assert run("export", "--checkpoint", "argoverse-nano", "--limit", 1, "--out", out) == 0
+    assert run("export", "--checkpoint", checkpoint, "--limit", 1, "--out", out) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"Score it: trajpred evaluate --checkpoint '{out}'"  # on the sample
 
@@ -285,7 +280,7 @@ def test_largest_scenes_are_checked() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"precision": "fp16", "fused": True}, {"sizes": (64, 256), "fused": True}, {"opset": 23}],
+    [{"fused": True}, {"sizes": (64, 256), "fused": True}, {"opset": 23}],
     ids=str,
 )
 def test_pretrained_weights_export_in_every_way(

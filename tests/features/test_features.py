@@ -231,9 +231,9 @@ def test_topology_equals_the_lane_ids_of_the_map(scenario: Scenario) -> None:
 
 
 def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
-    lane = LaneMap.from_centerlines([[[0, 0], [0, 90]]])  # northwards
-    lane = replace(
-        lane,
+    lane = LaneMap(
+        lane_id=np.array([0]),
+        centerline=Ragged.from_rows([[[0, 0], [0, 90]]], 2),  # northwards
         left_boundary=Ragged.from_rows([[[-2, 0], [-2, 90]]], 2),
         crossing_id=np.array([7]),
         crossing_edge1=Ragged.from_rows([[[-3, 10], [6, 10]]], 2),
@@ -257,7 +257,7 @@ def test_odd_numbers_of_points_are_rejected() -> None:
 
 
 def test_self_loops_are_omitted() -> None:
-    circle = 9 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
+    circle = 8 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
     lanes = LaneMap.from_centerlines([circle, circle + 20], successors=[[0, 1], []])
     features = features_of(straight(1, map=lanes), ALL_LANES).lanes
     assert set(topology(features)) == {

@@ -29,12 +29,12 @@ from tools.synthesize import make_scenario, write_scenario
 from trajpred import read_map
 from trajpred.data.forecast import Forecast
 from trajpred.errors import DataError
-from trajpred.evaluation.report.of_recipes import by_recipe, format_recipes
+from trajpred.evaluation.report import by_recipe, format_recipes
 from trajpred.evaluation.results import read_results
 from trajpred.integrations import commonroad
 from trajpred.integrations.maps.segments import faults
 from trajpred.metrics.calibration import ConformalRegions
-from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_model, read_checkpoint
+from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_weights, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
@@ -251,7 +251,7 @@ def bundle(folder: Path) -> Reader:
 
 
 def checkpoint(folder: Path) -> Reader:
-    path, sizes = folder / "best.ckpt", {"in_features": 2, "out_features": 3}
+    path = folder / "best.ckpt"
     rng = np.random.default_rng(0)
     fitted = ConformalRegions.fit(rng.random((300, 2)), rng.integers(10, size=300), [1.0, 2.0], min_count=10)
     parts = {
@@ -262,7 +262,7 @@ def checkpoint(folder: Path) -> Reader:
     torch.save(parts | weights, path)
 
     def read() -> None:
-        load_model(nn.Linear, sizes, read_checkpoint(path)["state_dict"], path)
+        load_weights(nn.Linear(2, 3), read_checkpoint(path)["state_dict"], path)
 
     return Reader(path.read_bytes(), zip_of, of_file(path, read))
 

@@ -17,6 +17,8 @@ from trajpred.errors import DataError
 from trajpred.integrations import commonroad
 from trajpred.integrations.commonroad import discover
 from trajpred.sources import find_source
+from trajpred.sources.windows import Windows
+from trajpred.store import ScenarioStore
 
 Read = Callable[[bytes], list[Scenario]]
 
@@ -68,7 +70,7 @@ def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> Non
 def test_windows_are_cut_as_often_as_asked(tmp_path: Path) -> None:
     (tmp_path / "ZAM.xml").write_bytes(content(145))
     for every_s, starts in ((0.5, range(0, 36, 5)), (2.0, [0, 20]), (0.01, range(36))):
-        windows = find_source("commonroad").scenarios(tmp_path, every_s)["val"]
+        windows = find_source("commonroad").scenarios(tmp_path, Windows(every_s))["val"]
         assert [window.part for window in windows] == [*starts]
         assert commonroad.read(windows[-1]).scenario_id == windows[-1].name
         moved = commonroad.read(windows[1]).tracks.position[1, 0]
@@ -208,6 +210,14 @@ def test_recordings_of_several_steps_are_reported_when_they_are_prepared(
     for kind in ("125 + 150 steps of 0.04 s", "50 + 60 steps of 0.1 s", "25 + 30 steps of 0.2 s"):
         assert kind in warning
     assert "a raw folder of their own into a store of their own" in warning
+    same_step = ["--step-s", 0.1, "--observe-s", 2, "--predict-s", 3, "--every-s", 2]
+    for _ in range(2):  # the store is kept by the same options
+        command = ["--source", "commonroad", "--raw", raw, "--store", tmp_path / "same", *same_step]
+        assert run("prepare", *command, "--workers", 1) == 0
+    assert "warning" not in capsys.readouterr().err
+    scene = ScenarioStore(tmp_path / "same", "val")[0]
+    assert (scene.num_observed, scene.num_steps) == (20, 50)
+    assert scene.step_s == pytest.approx(0.1)
 
 
 def test_the_first_obstacle_of_a_file_may_appear_late(read: Read) -> None:

@@ -21,11 +21,12 @@ from tests.integrations.map_files import (
     town,
 )
 from trajpred import LaneMap
+from trajpred.data import lane_map as records
 from trajpred.data.geometry import arc_length, norm
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES
 from trajpred.data.ragged import Ragged
 from trajpred.errors import DataError
-from trajpred.integrations.maps import read_map, read_map_file, segments
+from trajpred.integrations.maps import read_map, read_map_file
 from trajpred.integrations.maps.projection import project
 from trajpred.integrations.maps.segments import faults
 
@@ -236,7 +237,7 @@ def test_commonroad_has_intersections_marks_and_crosswalks(load: Load) -> None:
 
 def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """lanelet2 1.2.3: UtmProjector, canPass of vehicles in Germany, following, left and right lanes."""
-    monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
+    monkeypatch.setattr(records, "MAX_LENGTH_M", 1e9)
     path = named(files, "mapping_example")
     lane_map = read_map(path, origin=(49.0, 8.4))
     in_file = np.isin(
@@ -273,7 +274,7 @@ def test_commonroad_lanelets_are_those_of_the_library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """commonroad-io 2026.1: sums of distances, successors, left lanes of the same direction, mean vertex."""
-    monkeypatch.setattr(segments, "MAX_LENGTH_M", 1e9)
+    monkeypatch.setattr(records, "MAX_LENGTH_M", 1e9)
     lane_map = read_map(named(files, name))
     assert total_length(lane_map.centerline) == pytest.approx(metres, abs=1e-9)
     assert len(lane_map.successors.values) == links
@@ -291,7 +292,7 @@ def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
         left = []
         right = []
         for row, line in enumerate(lane_map.centerline):
-            assert arc_length(line)[-1] <= segments.MAX_LENGTH_M + 1e-6
+            assert arc_length(line)[-1] <= records.MAX_LENGTH_M + 1e-6
             left.append(side_of(line, lane_map.left_boundary[row]))
             right.append(side_of(line, lane_map.right_boundary[row]))
         assert np.mean(np.array(left) > 0) > 0.95, path

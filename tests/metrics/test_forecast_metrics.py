@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from trajpred.metrics import ForecastMetrics, agent_metrics, names_in
-from trajpred.metrics.compute import horizon_metrics, world_metrics
+from trajpred.metrics import ForecastMetrics, agent_metrics, columns_of, joint_metrics
 
 A = 23
+#: The K of the headline metrics.
+COLUMNS = [column for column in columns_of("displacement") if column.metric.headline]
 #: Agents of each update of a process.
 FIRST_PROCESS = (slice(0, 4), slice(4, 5), slice(5, 17))
 #: Those of the only update of another process, which has no focal agent.
@@ -51,7 +52,7 @@ def assert_same(means: dict[str, dict[str, float]], expected: dict[str, dict[str
 def test_means_are_those_of_the_agents_of_each_group() -> None:
     trajectory, probability, target, valid, groups = batch()
     means = computed(slice(None))
-    metrics = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
+    metrics = agent_metrics(trajectory, probability, target, valid, columns=COLUMNS)
     groups["all"] = torch.ones(A, dtype=torch.bool)
     for group, member in groups.items():
         counted = member & valid.any(dim=1)
@@ -64,12 +65,12 @@ def test_means_are_those_of_the_agents_of_each_group() -> None:
 def test_a_probability_that_is_not_finite_leaves_no_mode_the_most_probable() -> None:
     """As a trajectory that is not finite does, it makes the means of its groups NaN, and no other agent's."""
     trajectory, probability, target, valid, groups = batch()
-    expected = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
+    expected = agent_metrics(trajectory, probability, target, valid, columns=COLUMNS)
     agent = int(groups["focal"].nonzero()[0])
     unchanged = torch.arange(A) != agent
     for value in (torch.nan, torch.inf):
         probability[agent, 2] = value
-        metrics = agent_metrics(trajectory, probability, target, valid, names=names_in("training"))
+        metrics = agent_metrics(trajectory, probability, target, valid, columns=COLUMNS)
         for name, values in metrics.items():
             assert values[agent].isnan()
             before = expected[name][unchanged]
@@ -79,18 +80,16 @@ def test_a_probability_that_is_not_finite_leaves_no_mode_the_most_probable() -> 
         focal = means.compute()["focal"]
         for name in means.names:
             assert math.isnan(focal[name])
-        [horizon] = horizon_metrics(trajectory, probability, target, valid, [8], ["minFDE"]).values()
-        assert horizon["minFDE6"][agent].isnan()
 
 
-def test_a_scene_with_such_a_probability_has_no_best_world() -> None:
+def test_a_scene_with_such_a_probability_has_no_best_joint_mode() -> None:
     trajectory, _, target, valid, _ = batch()
     valid[3] = True
     scene = (torch.arange(A) >= 9).long()
     probability = torch.full((2, 6), 1 / 6)
-    expected = world_metrics(trajectory, probability, target, valid, scene)
+    expected = joint_metrics(trajectory, probability, target, valid, scene)
     probability[1, 4] = torch.nan
-    for name, values in world_metrics(trajectory, probability, target, valid, scene).items():
+    for name, values in joint_metrics(trajectory, probability, target, valid, scene).items():
         assert values[0] == expected[name][0]
         assert values[1].isnan()
 

@@ -23,7 +23,8 @@ from trajpred.metrics.plausibility import (
 )
 
 #: A street along x with one lane each way, 3.5 m apart.
-STREET = LaneMap.from_centerlines([[[0, 0], [50, 0], [100, 0]], [[100, 3.5], [0, 3.5]]])
+LINES = Ragged.from_rows([[[0, 0], [50, 0], [100, 0]], [[100, 3.5], [0, 3.5]]], 2)
+STREET = LaneMap(lane_id=np.arange(2), centerline=LINES)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
@@ -14,17 +16,15 @@ from tests.evaluation.predictors import Scattered
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
-from trajpred.metrics import METRICS, ForecastMetrics, Metric, agent_metrics, metric_of, register
+from trajpred.evaluation.table import agent_field, columns_in
+from trajpred.metrics import METRICS, Column, ForecastMetrics, Metric, agent_metrics, register
 from trajpred.store import ScenarioStore
-
-EVERYWHERE = ("training", "progress", "results", "interval", "breakdown", "side by side")
 
 
 @pytest.fixture
 def metric() -> Iterator[Metric]:
     """The median final error over the modes, in every table."""
-    tables = dict.fromkeys(EVERYWHERE, (6,))
-    median = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", tables=tables)
+    median = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", headline=(6,))
     similar_name = Metric("minADE in metres", lambda errors: errors.average.amin(1), "Average error")
     register(median)
     register(similar_name)
@@ -38,16 +38,16 @@ def test_registered_metric_appears_in_tables_and_json(
     store_path: Path,
     tmp_path: Path,
 ) -> None:
-    result = evaluate(Scattered(), ScenarioStore(store_path, "val"), ks=(6,), progress=False)
+    result = evaluate(Scattered(), ScenarioStore(store_path, "val"), progress=False)
     write_results(tmp_path / "results.json", result)
     written = json.loads((tmp_path / "results.json").read_text())
     mean = written["metrics"]["focal"]["medianFDE6"]
     assert mean > written["metrics"]["focal"]["minFDE6"]
-    assert written["horizons"]["6 s"]["focal"]["medianFDE6"] == pytest.approx(mean)
+    assert result.agents is not None
+    focal = result.agents.filter(pc.field("focal"))
+    assert pc.mean(focal["medianFDE6_6s"]).as_py() == pytest.approx(mean)
     assert len(written["per_scenario"]["focal/medianFDE6"]) == written["scenarios"]
-    for intervals in written["intervals"].values():
-        assert "medianFDE6" in intervals
-    main, horizons, *_ = tables(result)
+    _, main, horizons, *_ = tables(result)
     rows = {row[0]: row[1].split()[0] for row in main.rows}
     assert rows["minADE in metres6"] == rows["minADE6"]
     assert rows["medianFDE6"] == f"{mean:.2f}"
@@ -56,7 +56,7 @@ def test_registered_metric_appears_in_tables_and_json(
 
 
 def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
-    register(replace(metric, tables={"training": (3,)}))
+    register(replace(metric, ks=(3,), headline=(3,)))
     metrics = ForecastMetrics(groups=("all",))
     ahead = torch.stack((10 * torch.arange(6.0), torch.zeros(6)), 1)[None, :, None]
     metrics.update(ahead, torch.arange(6, 0, -1)[None] / 21, torch.zeros(1, 1, 2), torch.ones(1, 1).bool())
@@ -64,29 +64,35 @@ def test_training_evaluates_a_metric_for_its_own_k(metric: Metric) -> None:
     assert means["medianFDE3"] == 10.0
     assert "medianFDE1" not in means
     assert "medianFDE6" not in means
-    with pytest.raises(DataError, match=r"have other K than ks: \(6,\)"):
-        register(replace(metric, tables={"training": (3,)}, ks=(6,)))
 
 
 @pytest.mark.parametrize("returned", [torch.zeros(1, 6), torch.zeros(2), 0.5, None])
 def test_a_metric_of_another_shape_is_named(metric: Metric, returned: object) -> None:
-    register(replace(metric, compute=lambda errors: returned))
+    wrong = replace(metric, compute=lambda errors: returned)
     path = torch.zeros(1, 6, 3, 2)
     with pytest.raises(DataError, match="metric 'medianFDE' of tests must return one value per agent"):
-        agent_metrics(path, torch.ones(1, 6), path[:, 0], torch.ones(1, 3).bool(), names=["medianFDE"])
+        agent_metrics(path, torch.ones(1, 6), path[:, 0], torch.ones(1, 3).bool(), columns=[Column(wrong, 6)])
 
 
-def test_names_do_not_end_in_a_k() -> None:
-    with pytest.raises(DataError, match=r"must not end in a digit.*'miss at 4'"):
-        register(Metric("miss at 4", lambda errors: errors.final.amin(1), "Miss"))
+@pytest.mark.parametrize("name", ["miss at 4", "minFDE6"])
+def test_names_do_not_end_in_a_k(name: str) -> None:
+    with pytest.raises(DataError, match=f"must not end in a digit.*{name!r}"):
+        register(Metric(name, lambda errors: errors.final.amin(1)))
 
 
-def test_horizons_have_one_k() -> None:
-    with pytest.raises(DataError, match="must have K = 6 in breakdown"):
-        register(Metric("worst", lambda errors: errors.final, "Worst", tables={"breakdown": (1,)}))
+def test_names_are_not_those_of_other_columns(store_path: Path) -> None:
+    agents = evaluate(Scattered(), ScenarioStore(store_path, "val"), plausibility=True, progress=False).agents
+    assert agents is not None
+    metrics = {column.name for column in columns_in(agents)}
+    others = {*agents.column_names} - metrics
+    assert others >= {"speed", "moving", "track_id", "coordinates"}
+    for name in others:
+        with pytest.raises(DataError, match=f"trajpred has a metric '{name}' already"):
+            register(Metric(name, lambda errors: errors.final.amin(1)))
 
 
-def test_units_are_those_of_the_metric_s_name() -> None:
-    assert metric_of("brier-minFDE6").unit == "m"
-    assert metric_of("average heading error6").unit == "rad"
-    assert metric_of("actorMR").per_actor
+def test_columns_are_read_by_what_their_fields_say(metric: Metric) -> None:
+    column = Column(metric, k=2, ahead=3)
+    field = agent_field(column)
+    assert field.name == "medianFDE2_3s"
+    assert columns_in(pa.schema([field]).empty_table()) == [column]

@@ -14,13 +14,12 @@ from tests.model.small import assert_same, batch_of, evaluate_as, small_config, 
 from trajpred.data.geometry import Pose, rotate
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.features.config import FeatureConfig, SceneConfig, edge_channels
+from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
-from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
+from trajpred.model import Forecaster, ModeDecoder, SceneEncoder, mode_decoder
 from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
-from trajpred.model.token_graph import MODE_EDGE_KINDS
-from trajpred.nn.relation import EdgeRelation
+from trajpred.model.token_graph import TokenGraph, radius_edges
 from trajpred.predictors.baselines import lane_following
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import LossConfig, prediction_losses
@@ -253,28 +252,23 @@ def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real
 
 
 @pytest.mark.parametrize(("share", "step"), [(1.0, 60), (0.5, 30), (0.001, 1)])
-def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(share: float, step: int) -> None:
+def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(
+    real: list[Scenario], share: float, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The scene is related to the poses of the agents first, then to those of the modes at that step."""
     decoder = ModeDecoder(dim=32, heads=4, refine_at=share).eval()
-    agents = Pose(30 * torch.randn(3, 2), torch.randn(3))
+    batch = batch_of(real[:2])
+    tokens = SceneEncoder(32, 4, 1).eval().encode(batch)
     related: list[Pose[Tensor]] = []
 
-    def no_edges(stage: int, poses: Pose[Tensor]) -> EdgeRelation:
+    def recorded(graph: TokenGraph, poses: Pose[Tensor], *rest: Any) -> Any:
         related.append(poses)
-        return EdgeRelation(
-            index=torch.zeros(2, 0, dtype=torch.long),
-            bias=torch.zeros(0, 4),
-            num_senders=3,
-            num_receivers=len(poses.heading),
-            poses=(agents, poses),
-            features=torch.zeros(0, len(edge_channels(MODE_EDGE_KINDS))),
-            complete=True,
-        )
+        return radius_edges(graph, poses, *rest)
 
-    tokens = torch.randn(3, 32)
-    steady = torch.randn(3, 1, 60, 2).cumsum(2)
-    prediction = decoder.decode(tokens, tokens, agents, steady, no_edges)
+    monkeypatch.setattr(mode_decoder, "radius_edges", recorded)
+    prediction = decoder(tokens, batch)
     assert prediction.proposal is not None
+    agents = Pose(batch["agent"].position, batch["agent"].heading)
     position, _ = in_the_city(prediction.proposal[:, :, step - 1], agents)
     first, second = related
     assert torch.equal(first.position, agents.position)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +125,11 @@ def lanes(sides: list[str], random: np.random.Generator) -> LaneMap:
         left.append(center + np.array([0.0, 1.7]) if side in ("left", "both") else [])
         right.append(center + np.array([0.0, -1.7]) if side in ("right", "both") else [])
     following = [[(i + 1) % len(sides)] for i in range(len(sides))]  # one lane alone follows itself
-    bare = LaneMap.from_centerlines(centers, successors=following)
-    return replace(
-        bare,
+    return LaneMap(
+        lane_id=np.arange(len(sides)),
+        centerline=Ragged.from_rows(centers, 2),
+        predecessors=Ragged.from_rows([[(i - 1) % len(sides)] for i in range(len(sides))], dtype=np.int64),
+        successors=Ragged.from_rows(following, dtype=np.int64),
         left_boundary=Ragged.from_rows(left, 2),
         right_boundary=Ragged.from_rows(right, 2),
     )

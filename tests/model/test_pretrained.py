@@ -11,7 +11,7 @@ from tests.conftest import ROOT, run
 from tests.model.small import checkpoint_of, small_model
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.model import Forecaster, SceneEncoder, pretrained
+from trajpred.model import Forecaster, pretrained
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
@@ -29,7 +29,6 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(
         Forecaster.from_pretrained,
         load_predictor,
         Forecaster.load,
-        SceneEncoder.from_checkpoint,
     ):
         with pytest.raises(DataError, match=r"tiny-2: .*: tiny-1"):
             load("tiny-2")

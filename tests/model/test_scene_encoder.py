@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from tests.model.small import batch_of, checkpoint_of, evaluate_as, small_config
+from tests.model.small import batch_of, evaluate_as
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -19,24 +18,6 @@ from trajpred.model import SceneEncoder
 from trajpred.model.token_encoder import AgentEncoder, TokenEncoder
 from trajpred.model.token_graph import TokenGraph
 from trajpred.training.lit_forecaster import LitForecaster
-
-
-def test_an_encoder_loads_from_a_checkpoint_without_its_decoder(
-    model: LitForecaster, real: list[Scenario], tmp_path: Path
-) -> None:
-    path = checkpoint_of(model, tmp_path / "a.ckpt", "forecaster.encoder.")
-    batch = batch_of(real[:1])
-    encoder = SceneEncoder.from_checkpoint(path)
-    assert not encoder.training
-    assert torch.equal(encoder.encode(batch).nodes, model.forecaster.encoder.encode(batch).nodes)
-    checkpoint_of(model, path, "forecaster.decoder.")
-    with pytest.raises(DataError, match="do not fit"):
-        SceneEncoder.from_checkpoint(path)
-    config = small_config()
-    config["encoder"]["init_args"] |= {"layers": 3, "norm": "pre"}
-    encoder = SceneEncoder.from_checkpoint(checkpoint_of(LitForecaster.build(config), path))
-    assert len(encoder.layers) == 3
-    assert encoder.layers[0].pre
 
 
 @pytest.mark.parametrize("steps", [1, 2, 19, 50])

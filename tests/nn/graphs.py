@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from trajpred.data.geometry import Pose
-from trajpred.nn import DenseRelation, EdgeRelation, Padding, Relation
+from trajpred.nn import Edges, Layout
+from trajpred.nn.edges import reached_by
+from trajpred.nn.segment import LOWEST
 
 HEADS = 2
 CHANNELS = 4
 #: Senders and receivers of each scene: sizes differ, some scenes have none of a kind.
 RAGGED = ((3, 2), (0, 4), (5, 1), (1, 3))
-#: Forms of a relation: flattened edges; dense scene by scene (CPU) and all together (GPU); one matrix.
-FORMS = ("edges", "dense", "padded", "matrix")
-
-Graph = tuple[EdgeRelation, Padding, Padding]
+#: Forms of attention: edge by edge; as matrices scene by scene (CPU), all together (GPU), and of all pairs,
+#: which a graph of fixed sizes lists.
+FORMS = ("edges", "blocks", "padded", "pairs")
 
 
 def poses(count: int, dtype: torch.dtype = torch.float32) -> Pose[Tensor]:
@@ -27,40 +30,43 @@ def ragged(
     share: float = 0.5,
     dtype: torch.dtype = torch.float32,
     heads: int = HEADS,
-) -> Graph:
-    """Edges within scenes, a ``share`` of all pairs, with poses; places of senders and receivers."""
+) -> Edges:
+    """Edges within scenes, a ``share`` of all pairs, with poses; evaluated edge by edge."""
     num_senders, num_receivers = zip(*scenes, strict=True)
-    senders = Padding.of_counts(list(num_senders))
-    receivers = Padding.of_counts(list(num_receivers))
-    scene_of_sender = torch.repeat_interleave(torch.tensor(num_senders))
-    scene_of_receiver = torch.repeat_interleave(torch.tensor(num_receivers))
-    together = scene_of_receiver[:, None] == scene_of_sender
+    senders = Layout.of_counts(list(num_senders))
+    receivers = Layout.of_counts(list(num_receivers))
+    together = receivers.scene[:, None] == senders.scene
     drawn = torch.rand(together.shape) < share
     receiver, sender = (together & drawn).nonzero(as_tuple=True)
-    edges = EdgeRelation(
+    return Edges(
         index=torch.stack((sender, receiver)),
-        bias=torch.randn(len(sender), heads, dtype=dtype),
-        num_senders=len(scene_of_sender),
-        num_receivers=len(scene_of_receiver),
-        poses=(poses(len(scene_of_sender), dtype), poses(len(scene_of_receiver), dtype)),
+        bias=torch.randn(heads, len(sender), dtype=dtype),
+        senders=senders,
+        receivers=receivers,
+        poses=(poses(senders.num_nodes, dtype), poses(receivers.num_nodes, dtype)),
+        reached=reached_by(receiver, receivers.num_nodes),
+        dense=False,
     )
-    return edges, senders, receivers
 
 
-def in_form(graph: Graph, form: str) -> Relation:
-    """The graph in one of ``FORMS``."""
-    edges, senders, receivers = graph
+def in_form(edges: Edges, form: str) -> Edges:
+    """The same graph in one of ``FORMS``."""
     if form == "edges":
         return edges
-    if form != "matrix":
-        return DenseRelation.of(edges, senders, receivers, together=form == "padded")
-    pair = edges.index[1], edges.index[0]
-    edge = torch.zeros(edges.num_receivers, edges.num_senders, dtype=torch.bool).index_put(
-        pair, torch.tensor(True)
+    if form == "padded":
+        senders = replace(edges.senders, together=True)
+        return replace(edges, senders=senders, receivers=replace(edges.receivers, together=True), dense=True)
+    if form == "blocks":
+        return replace(edges, dense=True)
+    R = edges.receivers.num_nodes
+    S = edges.senders.num_nodes
+    receiver, sender = torch.ones(R, S).nonzero().T
+    cell = edges.index[1] * S + edges.index[0]
+    bias = torch.full((len(edges.bias), R * S), LOWEST, dtype=edges.bias.dtype).index_copy(
+        1, cell, edges.bias
     )
-    bias = torch.randn(edges.bias.shape[1], *edge.shape, dtype=edges.bias.dtype)  # of other pairs: no effect
-    bias = bias.permute(1, 2, 0).index_put(pair, edges.bias).permute(2, 0, 1)
-    return DenseRelation.of_pairs(bias, edge, edges.poses)
+    reached = reached_by(receiver, R, bias[0] > LOWEST)
+    return replace(edges, index=torch.stack((sender, receiver)), bias=bias, reached=reached, dense=True)
 
 
 def loop_attend(index: Tensor, bias: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -72,7 +78,7 @@ def loop_attend(index: Tensor, bias: Tensor, query: Tensor, key: Tensor, value: 
         for edge, (sender, receiver) in enumerate(index.T.tolist()):
             if receiver == i:
                 product = (query[i] * key[sender]).sum(-1)
-                scores.append(product / query.shape[-1] ** 0.5 + bias[edge])
+                scores.append(product / query.shape[-1] ** 0.5 + bias[:, edge])
                 senders.append(sender)
         total = value.new_zeros(value.shape[1:]) + 0 * query[i].sum()  # part of the graph even without edges
         if scores:

@@ -11,36 +11,32 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
-from tests.nn.graphs import RAGGED, Graph, in_form, loop_attend, poses, ragged
+from tests.nn.graphs import FORMS, RAGGED, in_form, loop_attend, poses, ragged
 from trajpred.data.geometry import POSE_SCALE, Pose, rotate
-from trajpred.nn import EdgeBias, GraphAttention, GraphTransformerLayer, Relation
+from trajpred.nn import EdgeBias, Edges, GraphAttention, GraphTransformerLayer
 from trajpred.nn.attention import DropPath
 
 DIM = 32
 HEADS = 4
-each_form = pytest.mark.parametrize("form", ["edges", "dense", "padded", "matrix"])
-Setting = tuple[Graph, GraphAttention, Tensor, Tensor]
+each_form = pytest.mark.parametrize("form", FORMS)
+Setting = tuple[Edges, GraphAttention, Tensor, Tensor]
 
 
 def setting(form: str, dtype: torch.dtype = torch.float64, share: float = 0.5) -> Setting:
     """A graph, an attention with weights of order one, receivers and senders."""
-    graph = ragged(((6, 5),) if form == "matrix" else RAGGED, share, dtype, HEADS)
+    graph = ragged(((6, 5),) if form == "pairs" else RAGGED, share, dtype, HEADS)
     attention = GraphAttention(DIM, HEADS).to(dtype)
-    x = torch.randn(graph[0].num_receivers, DIM, dtype=dtype)
-    z = torch.randn(graph[0].num_senders, DIM, dtype=dtype)
+    x = torch.randn(graph.receivers.num_nodes, DIM, dtype=dtype)
+    z = torch.randn(graph.senders.num_nodes, DIM, dtype=dtype)
     return graph, attention, x, z
-
-
-def moved(graph: Graph, **changes: object) -> Graph:
-    return (replace(graph[0], **changes), *graph[1:])  # type: ignore[return-value]
 
 
 @each_form
 def test_equals_its_formula_edge_by_edge(form: str) -> None:
     graph, attention, x, z = setting(form)
-    index = graph[0].index
-    bias = graph[0].bias
-    sender, receiver = graph[0].poses
+    index = graph.index
+    bias = graph.bias
+    sender, receiver = graph.poses
     q = attention.query(x).unflatten(-1, (HEADS, -1))
     k = attention.key(z).unflatten(-1, (HEADS, -1))
     v = attention.value(z).unflatten(-1, (HEADS, -1))
@@ -53,12 +49,12 @@ def test_equals_its_formula_edge_by_edge(form: str) -> None:
         pose = torch.cat((place, turn.cos()[:, None], turn.sin()[:, None]), -1)
         value = torch.cat((v, pose[:, None].expand(-1, HEADS, -1)), -1)
         edges = index[:, here] * torch.tensor([[1], [0]])
-        pooled = loop_attend(edges, bias[here], q[i : i + 1], k, value)
+        pooled = loop_attend(edges, bias[:, here], q[i : i + 1], k, value)
         # The columns of W_o: per head its values, then its poses.
         expected.append(pooled.flatten(1) @ attention.out.weight.T)
     out = attention(x, z, in_form(graph, form))
     assert_close(out, torch.cat(expected), rtol=0, atol=1e-9)
-    reached = graph[0].reached[:, 0]
+    reached = graph.reached[:, 0]
     assert not out[~reached].any()
     assert out[reached].abs().amax(1).all()
 
@@ -67,28 +63,28 @@ def test_without_poses_places_have_no_effect() -> None:
     graph, _, x, z = setting("edges")
     attention = GraphAttention(DIM, HEADS, poses=False).double()
     elsewhere = (poses(len(z), torch.float64), poses(len(x), torch.float64))
-    before = attention(x, z, replace(graph[0], poses=graph[0].poses))
-    after = attention(x, z, replace(graph[0], poses=elsewhere))
-    none = attention(x, z, replace(graph[0], poses=None))
+    before = attention(x, z, replace(graph, poses=graph.poses))
+    after = attention(x, z, replace(graph, poses=elsewhere))
+    none = attention(x, z, replace(graph, poses=None))
     assert torch.equal(before, after)
     assert torch.equal(before, none)
 
 
-@pytest.mark.parametrize("form", ["edges", "dense"])
+@pytest.mark.parametrize("form", ["edges", "blocks"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_poses_and_softmax_stay_in_float32_under_autocast(form: str, dtype: torch.dtype) -> None:
     graph, attention, x, z = setting(form, torch.float32)
     # At 2 km bfloat16 cannot resolve less than 8 m.
-    senders, receivers = graph[0].poses
+    senders, receivers = graph.poses
     far_senders = Pose(senders.position + 2000.0, senders.heading)
     far_receivers = Pose(receivers.position + 2000.0, receivers.heading)
-    far = moved(graph, poses=(far_senders, far_receivers))
+    far = replace(graph, poses=(far_senders, far_receivers))
     with torch.no_grad():
         attention.value.weight.zero_()
         attention.out.weight.copy_(torch.eye(DIM, attention.out.in_features).roll(DIM // HEADS, 1))
         expected = attention(x, z, in_form(far, form))
         with torch.autocast("cpu", dtype):
-            half = moved(far, bias=graph[0].bias.to(dtype))
+            half = replace(far, bias=graph.bias.to(dtype))
             out = attention(x, z, in_form(half, form))
     assert (expected.abs().amax(1) > 0.1).sum() > 3
     assert_close(out.float(), expected, rtol=0.02, atol=0.03)
@@ -120,7 +116,7 @@ def layer_of(norm: Norm, **rates: float) -> GraphTransformerLayer:
 def formula(
     layer: GraphTransformerLayer,
     x: Tensor,
-    relation: Relation,
+    edges: Edges,
     z: Tensor | None = None,
     attended: float = 1,
     fed: float = 1,
@@ -137,9 +133,9 @@ def formula(
 
     if layer.pre:
         normed = ln(layer.norm1, x)
-        x = x + attended * layer.attention(normed, normed if z is None else z, relation)
+        x = x + attended * layer.attention(normed, normed if z is None else z, edges)
         return x + fed * feed_forward(ln(layer.norm2, x))
-    x = ln(layer.norm1, x + attended * layer.attention(x, x if z is None else z, relation))
+    x = ln(layer.norm1, x + attended * layer.attention(x, x if z is None else z, edges))
     return ln(layer.norm2, x + fed * feed_forward(x))
 
 
@@ -147,20 +143,20 @@ def formula(
 @pytest.mark.parametrize("bipartite", [False, True])
 def test_formula(norm: Norm, bipartite: bool) -> None:
     layer = layer_of(norm)
-    relation = ragged(SQUARE, heads=HEADS)[0]
+    edges = ragged(SQUARE, heads=HEADS)
     x = torch.randn(9, DIM)
     z = torch.randn(9, DIM) if bipartite else None
-    assert_close(layer(x, relation, z), formula(layer, x, relation, z))
+    assert_close(layer(x, edges, z), formula(layer, x, edges, z))
 
 
 @each_norm
-@pytest.mark.parametrize("form", ["edges", "dense", "padded"])
+@pytest.mark.parametrize("form", ["edges", "blocks", "padded"])
 def test_a_receiver_without_edges_keeps_its_own_features(norm: Norm, form: str) -> None:
     layer = layer_of(norm)
-    relation = in_form(ragged(SQUARE, share=0.0, heads=HEADS), form)
+    edges = in_form(ragged(SQUARE, share=0.0, heads=HEADS), form)
     x = torch.randn(9, DIM, requires_grad=True)
-    result = layer(x, relation)
-    assert_close(result, formula(layer, x, relation, attended=0))
+    result = layer(x, edges)
+    assert_close(result, formula(layer, x, edges, attended=0))
     (gradient,) = torch.autograd.grad(result.square().sum(), x)
     assert gradient.isfinite().all()
     assert gradient.any()
@@ -169,24 +165,24 @@ def test_a_receiver_without_edges_keeps_its_own_features(norm: Norm, form: str) 
 @each_norm
 def test_dropped_paths_omit_branches_of_receivers(norm: Norm) -> None:
     """Each receiver is one of four: with or without either branch, which count double where they stay."""
-    relation = ragged(((40, 40),), heads=HEADS)[0]
+    edges = ragged(((40, 40),), heads=HEADS)
     x = torch.randn(40, DIM)
     layer = layer_of(norm, drop_path=0.5)
-    assert_close(layer(x, relation), formula(layer, x, relation))  # no path is dropped in evaluation
-    out = layer.train()(x, relation)
+    assert_close(layer(x, edges), formula(layer, x, edges))  # no path is dropped in evaluation
+    out = layer.train()(x, edges)
     branches = torch.stack(
         (
-            formula(layer, x, relation, attended=0, fed=0),
-            formula(layer, x, relation, attended=0, fed=2),
-            formula(layer, x, relation, attended=2, fed=0),
-            formula(layer, x, relation, attended=2, fed=2),
+            formula(layer, x, edges, attended=0, fed=0),
+            formula(layer, x, edges, attended=0, fed=2),
+            formula(layer, x, edges, attended=2, fed=0),
+            formula(layer, x, edges, attended=2, fed=2),
         )
     )
     same = torch.isclose(out, branches, atol=1e-4).all(2)
     assert same.any(0).all()
     assert same.sum(1).min() > 2
     x = torch.randn(9, DIM)
-    assert_close(layer_of("pre", dropout=0.999999).train()(x, ragged(SQUARE, heads=HEADS)[0]), x)
+    assert_close(layer_of("pre", dropout=0.999999).train()(x, ragged(SQUARE, heads=HEADS)), x)
 
 
 def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:

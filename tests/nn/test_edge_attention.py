@@ -1,7 +1,8 @@
-"""Published operators as the attention of a layer: what each receiver reads, and relations in other forms."""
+"""Published operators as the attention of a layer: what each receiver reads, groups."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -10,17 +11,17 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from tests.nn.graphs import ragged
-from trajpred.nn import EdgeAttention, EdgeRelation, GraphAttention, GroupRelation
+from trajpred.nn import EdgeAttention, Edges
 from trajpred.nn.edge_attention import Operator
 
 each_operator = pytest.mark.parametrize("operator", get_args(Operator))
 
 
-def example(operator: Operator) -> tuple[EdgeAttention, Tensor, Tensor, EdgeRelation]:
-    edges, _, _ = ragged()
+def example(operator: Operator) -> tuple[EdgeAttention, Tensor, Tensor, Edges]:
+    edges = ragged()
     edges.features = torch.randn(edges.index.shape[1], 3)
-    receiver = torch.randn(edges.num_receivers, 8)
-    sender = torch.randn(edges.num_senders, 8)
+    receiver = torch.randn(edges.receivers.num_nodes, 8)
+    sender = torch.randn(edges.senders.num_nodes, 8)
     return EdgeAttention(operator, 8, heads=2, edge_channels=3), receiver, sender, edges
 
 
@@ -29,13 +30,12 @@ def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(oper
     attention, receiver, sender, edges = example(operator)
     j, i = edges.index
     number = torch.arange(edges.index.shape[1])
-    count = torch.bincount(i, minlength=edges.num_receivers)
+    count = torch.bincount(i, minlength=edges.receivers.num_nodes)
     assert (count == 0).any()
     assert (count > 1).any()
 
     def of_features(features: Tensor) -> Tensor:
-        relation = EdgeRelation(edges.index, edges.bias, len(sender), len(receiver), features=features)
-        return attention(receiver, sender, relation)
+        return attention(receiver, sender, replace(edges, features=features))
 
     changes = jacobian(lambda x: attention(receiver, x, edges), sender).abs().sum((1, 3)) > 0
     expected = torch.zeros_like(changes).index_put((i, j), torch.tensor(True))
@@ -61,25 +61,17 @@ def test_weights_sum_to_one_over_the_edges_of_a_receiver(operator: Operator) -> 
 
 
 @each_operator
-def test_repeated_receivers_and_copies_get_what_one_gets(operator: Operator) -> None:
+def test_repeated_receivers_get_what_one_gets(operator: Operator) -> None:
     attention, receiver, sender, edges = example(operator)
     once = attention(receiver, sender, edges).repeat_interleave(3, 0)
     again = receiver.repeat_interleave(3, 0)
     torch.testing.assert_close(attention(again, sender, edges.repeat_receivers(3)), once)
-    torch.testing.assert_close(attention(again, sender.repeat_interleave(3, 0), edges.with_copies(3)), once)
 
 
 @each_operator
-def test_groups_are_complete_graphs(operator: Operator) -> None:
+def test_groups_do_not_mix(operator: Operator) -> None:
     attention = EdgeAttention(operator, 8, heads=2)
     x = torch.randn(6, 8)
-    together = attention(x, x, GroupRelation(3))
-    groups = x.split(3)
-    alone = torch.cat([attention(group, group, GroupRelation(3)) for group in groups])
+    together = attention(x, x, Edges.within_groups(x, 3))
+    alone = torch.cat([attention(group, group, Edges.within_groups(group, 3)) for group in x.split(3)])
     torch.testing.assert_close(together, alone)
-    everyone = {(j, i) for i in range(3) for j in range(3)}
-    assert set(map(tuple, GroupRelation(3).edges(groups[0]).index.T.tolist())) == everyone
-    default = GraphAttention(8, heads=2, poses=False)
-    torch.testing.assert_close(
-        default(x, x, GroupRelation(3)), default(x, x, GroupRelation(3).edges(x)), rtol=0, atol=1e-6
-    )

@@ -117,6 +117,12 @@ def test_scenes_that_do_not_fit_are_rejected(
         assert error.value.field == field
 
 
+def test_a_provider_that_onnxruntime_lacks_is_named(bundle: Path) -> None:
+    """It would warn and compute on the CPU."""
+    with pytest.raises(DataError, match=r"'providers'.*NoneExecutionProvider.*CPUExecutionProvider"):
+        OnboardForecaster(bundle, providers=["NoneExecutionProvider", "CPUExecutionProvider"])
+
+
 CODE = """
 import sys
 class Forbid:

@@ -62,7 +62,7 @@ def test_file_scores_as_its_predictor(
     assert found.metrics.keys() == expected.metrics.keys()
     for group, values in expected.metrics.items():
         assert found.metrics[group] == pytest.approx(values, abs=1e-6)
-    assert found.worlds["scored"] == pytest.approx(expected.worlds["scored"], abs=1e-6)
+    assert found.joint["scored"] == pytest.approx(expected.joint["scored"], abs=1e-6)
     assert file.problems == {}
     assert not file.file.note
     if not joint:

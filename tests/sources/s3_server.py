@@ -1,15 +1,21 @@
-"""A local S3 server (moto) with a small data set, and a proxy that injects faults. Loopback only."""
+"""A bucket with a small data set, served as S3 serves it, with faults. Loopback only.
+
+It answers the two requests that reading a public bucket takes, `ListObjectsV2` and `GetObject`, as the S3 API
+reference describes them; its signatures, uploads and versions are left out.
+"""
 
 from __future__ import annotations
 
-import http.client
+import hashlib
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 import numpy as np
 
@@ -33,10 +39,27 @@ def contents() -> dict[str, bytes]:
 FILES = contents()
 
 
-class Proxy(ThreadingHTTPServer):
-    """Forwards GET requests to ``upstream``.
+class Stored(NamedTuple):
+    """An object of the bucket; one that was uploaded in parts has another ETag than its MD5."""
+
+    body: bytes
+    public: bool = True
+    parts: int = 0
+
+    @property
+    def tag(self) -> str:
+        md5 = hashlib.md5(self.body, usedforsecurity=False)
+        if not self.parts:
+            return md5.hexdigest()
+        of_parts = hashlib.md5(md5.digest(), usedforsecurity=False)
+        return f"{of_parts.hexdigest()}-{self.parts}"
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one bucket.
 
     Attributes:
+        objects: by key.
         faults: for each path below the prefix ("list" for listings) the faults of its next requests.
         requests: number of requests for each.
         page: objects per listing request; small, so that every listing has several pages.
@@ -46,9 +69,13 @@ class Proxy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, upstream: tuple[str, int]) -> None:
+    def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.upstream = upstream
+        self.objects = {f"{PREFIX}/{path}": Stored(content) for path, content in FILES.items()}
+        # These belong to no scenario of the split; the last name has a split's as its prefix.
+        self.objects[f"{PREFIX}/train/"] = Stored(b"")
+        self.objects[f"{PREFIX}/train/readme.txt"] = Stored(b"hello")
+        self.objects[f"{PREFIX}/train-old/scene/x.json"] = Stored(b"old")
         self.faults: dict[str, list[str]] = {}
         self.requests: Counter[str] = Counter()
         self.page = 5
@@ -59,37 +86,68 @@ class Proxy(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def listing(self, prefix: str, after: str) -> bytes:
+        """Return a page of the keys with a prefix, in order, that follow ``after``."""
+        keys = [key for key in sorted(self.objects) if key.startswith(prefix) and key > after]
+        page = keys[: self.page]
+        cut_off = len(keys) > len(page)
+        entries = [self.entry(key) for key in page]
+        if cut_off:
+            entries.append(f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>")
+        body = f"<IsTruncated>{str(cut_off).lower()}</IsTruncated>{''.join(entries)}"
+        return f"<ListBucketResult><Name>{BUCKET}</Name>{body}</ListBucketResult>".encode()
+
+    def entry(self, key: str) -> str:
+        stored = self.objects[key]
+        facts = {
+            "Key": escape(key),
+            "LastModified": "2023-02-01T00:00:00.000Z",
+            "ETag": f'"{stored.tag}"',
+            "Size": len(stored.body),
+        }
+        fields = [f"<{name}>{value}</{name}>" for name, value in facts.items()]
+        return f"<Contents>{''.join(fields)}</Contents>"
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect, which is part of the tests."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Proxy
+    server: Server
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body in one packet
 
     def do_GET(self) -> None:
-        listing = "list-type=2" in self.path
-        name = "list" if listing else self.path.split(f"{PREFIX}/")[-1]
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        bucket, _, key = unquote(url.path).strip("/").partition("/")
+        listing = query.get("list-type") == "2"
+        name = "list" if listing else key.removeprefix(f"{PREFIX}/")
         self.server.requests[name] += 1
         waiting = self.server.faults.get(name)
         fault = waiting.pop(0) if waiting else ""
         if fault == "drop":
             self.close_connection = True
             return
-        if not listing:
+        if bucket != BUCKET:
+            self.answer(fault, 404, b"<Error><Code>NoSuchBucket</Code></Error>")
+        elif listing:
+            after = query.get("continuation-token", query.get("start-after", ""))
+            page = self.server.listing(query.get("prefix", ""), after)
+            self.answer(fault, 200, self.server.rewrite(page))
+        else:
             time.sleep(self.server.delay_s)
-        upstream = http.client.HTTPConnection(*self.server.upstream)
-        query = f"&max-keys={self.server.page}" if listing else ""
-        upstream.request("GET", self.path + query)
-        response = upstream.getresponse()
-        body = response.read()
-        upstream.close()
-        if listing:
-            body = self.server.rewrite(body)
-        self.answer(fault, response.status, body, response.getheader("ETag"))
+            self.send_object(fault, self.server.objects.get(key))
 
-    def answer(self, fault: str, status: int, body: bytes, tag: str | None) -> None:
+    def send_object(self, fault: str, stored: Stored | None) -> None:
+        if stored is None:
+            self.answer(fault, 404, b"<Error><Code>NoSuchKey</Code></Error>")
+        elif not stored.public:
+            self.answer(fault, 403, b"<Error><Code>AccessDenied</Code></Error>")
+        else:
+            self.answer(fault, 200, stored.body, stored.tag)
+
+    def answer(self, fault: str, status: int, body: bytes, tag: str = "none") -> None:
         half = len(body) // 2
         if fault == "short":
             body = body[:half]
@@ -98,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(503 if fault == "busy" else status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Last-Modified", "Wed, 01 Feb 2023 00:00:00 GMT")
-        self.send_header("ETag", tag or '"none"')
+        self.send_header("ETag", f'"{tag}"')
         self.end_headers()
         self.wfile.write(body[:half] if fault == "cut" else body)
         self.close_connection = fault == "cut"
@@ -108,39 +166,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def s3_server() -> Iterator[Any]:
-    """Yield an S3 client, for uploads, of a server that contains the data set."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client(
-        "s3",
-        endpoint_url=f"http://{host}:{port}",
-        region_name="us-east-1",
-        aws_access_key_id="none",
-        aws_secret_access_key="none",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    for path, content in FILES.items():
-        client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{path}", Body=content, ACL="public-read")
-    # These belong to no scenario of the split; the last name has a split's as its prefix.
-    client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/train/", Body=b"")
-    client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/train/readme.txt", Body=b"hello")
-    client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/train-old/scene/x.json", Body=b"old")
-    client.address = (host, port)
-    try:
-        yield client
-    finally:
-        server.stop()
-
-
-@contextmanager
-def running(upstream: tuple[str, int]) -> Iterator[Proxy]:
-    """Yield a proxy that answers requests."""
-    server = Proxy(upstream)
+def s3_server() -> Iterator[Server]:
+    """Yield a server that answers requests."""
+    server = Server()
     options = {"poll_interval": 0.02}
     thread = threading.Thread(target=server.serve_forever, kwargs=options, daemon=True)
     thread.start()

@@ -19,6 +19,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
 from trajpred.sources import argoverse2, argoverse2_sensor
+from trajpred.sources.windows import Spacing
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.shards import prepare_command, read_manifest
 
@@ -145,11 +146,12 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
     """The same log and frame give the same scenario, whatever is cut beside it."""
     frames = 157
     usual = argoverse2_sensor.discover(raw)["val"]
-    often = argoverse2_sensor.discover(raw, 0.5)["val"]
+    often = argoverse2_sensor.discover(raw, Spacing(0.5))["val"]
     assert [window.part for window in often] == [*range(0, frames - 109, 5)]
     assert {*usual} < {*often}
-    assert argoverse2_sensor.discover(raw, 0.01)["val"][1].part == 1, "every frame at most"
-    summary = prepare("argoverse2-sensor", raw, tmp_path / "store", every_s=0.5, workers=1, progress=False)
+    assert argoverse2_sensor.discover(raw, Spacing(0.01))["val"][1].part == 1, "every frame at most"
+    store = tmp_path / "store"
+    summary = prepare("argoverse2-sensor", raw, store, options=Spacing(0.5), workers=1, progress=False)
     assert summary.scenarios == {"val": len(often)}
     assert summary.skipped == {"val": {}}
     rows = ScenarioStore(tmp_path / "store", "val")
@@ -166,20 +168,20 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
         assert scenario.timestamps_ns[0] - rows[0].timestamps_ns[0] == pytest.approx(
             window.part * 1e8, abs=5e7
         )
-    assert describe(str(tmp_path / "store"))[1]["windows"] == "every 0.5 s"
+    assert describe(str(tmp_path / "store"))[1]["every_s"] == 0.5
     manifest = read_manifest(tmp_path / "store")
-    assert manifest["every_s"] == 0.5
+    assert manifest["options"] == {"every_s": 0.5}
     assert "--every-s 0.5" in prepare_command(tmp_path / "store", manifest)
-    with pytest.raises(DataError, match=r"was prepared with every_s 0.5|would lose 6 scenarios"):
+    with pytest.raises(DataError, match="would lose 6 scenarios"):
         prepare("argoverse2-sensor", raw, tmp_path / "store", workers=1, progress=False)
 
 
 @pytest.mark.parametrize(
     ("source", "every_s", "problem"),
     [
-        ("argoverse2", 0.5, "applies to sources that cut windows out of longer recordings"),
-        ("argoverse2-sensor", 0.0, "must be a positive number of seconds, is 0.0"),
-        ("commonroad", float("nan"), "must be a positive number of seconds, is nan"),
+        ("argoverse2", 0.5, "Unknown option: --every-s."),
+        ("argoverse2-sensor", 0.0, "--every-s: must be a positive number of seconds, is 0.0"),
+        ("commonroad", float("nan"), "--every-s: must be a positive number of seconds, is nan"),
     ],
 )
 def test_impossible_spacings_are_one_sentence(
@@ -189,7 +191,7 @@ def test_impossible_spacings_are_one_sentence(
     options = ["--source", source, "--raw", raw, "--store", store, "--every-s", every_s]
     assert run("prepare", *options) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: --every-s: {problem}")
+    assert error.startswith(f"error: {problem}")
     assert not store.exists()
 
 

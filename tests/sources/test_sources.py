@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run
+from trajpred.cli.info import describe
 from trajpred.data.registry import GROUP, load_plugin
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, Source, find_source
 from trajpred.store import ScenarioStore
+from trajpred.store.shards import prepare_command, read_manifest
 
 PAGE = ROOT / "docs" / "how-to" / "own-data.md"
 MODULE = """
@@ -23,6 +25,31 @@ from trajpred.data.registry import register
 from trajpred.sources import Source
 EMPTY = register("source", "mine")(Source(lambda raw: {}, lambda item: None))
 TEXT = "no source"
+"""
+OPTIONS = """
+from dataclasses import dataclass
+import numpy as np
+from trajpred import Scenario
+from trajpred.errors import require
+from trajpred.sources import RawScenario, Source
+
+@dataclass(frozen=True)
+class Options:
+    '''Options.
+
+    Attributes:
+        steps: Number of steps.
+    '''
+
+    steps: int = 5
+
+    def __post_init__(self):
+        require(self.steps > 0, "steps", "must be positive")
+
+def read(raw, options):
+    return Scenario.from_arrays(np.zeros((1, options.steps, 2)), num_observed=2, scenario_id=raw.name)
+
+SOURCE = Source(lambda raw, options: {"val": [RawScenario.of(raw / "a")]}, read, options=Options)
 """
 
 
@@ -98,7 +125,7 @@ def test_registered_sources_are_found(site: Path) -> None:
     assert find_source("good_one:EMPTY") is find_source("mine")
     assert find_source("argoverse2") is SOURCES["argoverse2"]
     assert list(SOURCES)[:3] == ["argoverse1", "argoverse2", "argoverse2-sensor"]
-    assert find_source("commonroad").every_s == 1.5
+    assert find_source("commonroad").facts()["every_s"] == 1.5
 
 
 @pytest.mark.parametrize(
@@ -121,3 +148,29 @@ def test_faulty_sources_are_reported_when_requested(site: Path, name: str, messa
         find_source(name)
     assert caught.value.field == "source"
     assert message in str(caught.value)
+
+
+def test_options_of_a_source_are_options_of_prepare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of another package: they are in its help, checked, recorded, and noticed when they differ."""
+    (tmp_path / "my_lab_options.py").write_text(OPTIONS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a").touch()
+    source = ["--source", "my_lab_options:SOURCE"]
+    assert run("prepare", *source, "--help") == 0
+    assert "--steps INT" in (page := capsys.readouterr().out)
+    assert "Number of steps." in page
+    command = [*source, "--raw", raw, "--store", tmp_path / "store", "--workers", 1]
+    assert run("prepare", *command, "--steps", 7) == 0
+    rows = ScenarioStore(tmp_path / "store", "val")
+    assert rows[0].num_steps == 7
+    assert describe(str(tmp_path / "store"))[1]["steps"] == 7
+    assert "--steps 7" in prepare_command(tmp_path / "store", read_manifest(tmp_path / "store"))
+    assert run("prepare", *command, "--steps", 9) == 0
+    assert ScenarioStore(tmp_path / "store", "val")[0].num_steps == 9
+    capsys.readouterr()
+    assert run("prepare", *command, "--steps", 0) == 2
+    assert capsys.readouterr().err == "error: --steps: must be positive\n"

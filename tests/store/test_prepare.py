@@ -18,6 +18,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
+from trajpred.sources.windows import Spacing
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.shards import is_intact
 
@@ -49,7 +50,7 @@ def test_a_store_holds_manifest_indices_shards_and_records(sample_store: Path, t
         ("source", {"source": "nuscenes"}),
         ("workers", {"workers": 0}),
         ("shard_size", {"shard_size": 0}),
-        ("every_s", {"every_s": 0.5}),
+        ("options", {"options": Spacing(0.5)}),
         (None, {"raw": "absent"}),
     ],
 )

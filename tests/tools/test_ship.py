@@ -15,7 +15,7 @@ from tools.ship import changes, in_half, main, ship
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.features.scene_graph import build_batch
-from trajpred.model import Forecaster, SceneEncoder, pretrained
+from trajpred.model import Forecaster, pretrained
 from trajpred.model.checkpoint import TRAINING
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
@@ -69,8 +69,8 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     batch = build_batch(list(val), Forecaster.load(checkpoint).scene)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert not model.training
-    encoder = SceneEncoder.from_checkpoint(NAME)
-    expected = SceneEncoder.from_checkpoint(checkpoint)
+    encoder = Forecaster.from_pretrained(NAME).encoder
+    expected = Forecaster.load(checkpoint).encoder
     with torch.inference_mode():
         assert 0 < largest_change(model(batch), model_of()(batch)) < 0.05
         tokens = encoder.encode(batch).agent
@@ -94,9 +94,9 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     errors = {metric["type"]: metric["value"] for metric in result["metrics"]}
     error = errors["minFDE6"]
     assert f"{error:.2f}" in next(line for line in card.splitlines() if f" {NAME} |" in line)
-    means = evaluate(load_predictor(NAME, joint=True), val, progress=False).worlds["scored"]
+    means = evaluate(load_predictor(NAME, joint=True), val, progress=False).joint["scored"]
     row = next(line for line in card.splitlines() if line.startswith("| scored |"))
-    assert f" {means['avgMinFDE']:.2f} |" in row, "it has joint modes"
+    assert f" {means['avgMinFDE']:.2f} " in row, "it has joint modes"
     assert run("train", "--data.store", val.path, "--resume", NAME) == 2
     assert "holds weights only" in capsys.readouterr().err
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
 
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
-from trajpred.training.checkpoint_io import AtomicCheckpointIO, RunCheckpoint, newest_checkpoint
+from trajpred.training.checkpoint_io import AtomicCheckpointIO, BestCheckpoint, newest_checkpoint
 
 
 def save(path: Path, *steps: int) -> None:
@@ -132,15 +131,15 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
 
 
 def test_a_copied_checkpoint_does_not_make_a_new_run_look_finished(tmp_path: Path) -> None:
-    before = RunCheckpoint(tmp_path / "before", "last")
+    before = BestCheckpoint(tmp_path / "before", "last")
     before.best_model_path = before.last_model_path = str(tmp_path / "before" / "last.ckpt")
-    now = RunCheckpoint(tmp_path / "now", "last")
+    now = BestCheckpoint(tmp_path / "now", "last")
     now.load_state_dict(before.state_dict())
     assert (now.best_model_path, now.last_model_path) == ("", "")
 
 
-def best_of(folder: Path, cls: type[ModelCheckpoint] = RunCheckpoint) -> ModelCheckpoint:
-    return cls(folder, "best", monitor="val/loss", enable_version_counter=False)
+def best_of(folder: Path) -> BestCheckpoint:
+    return BestCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -165,4 +164,3 @@ def test_a_moved_run_knows_its_best_checkpoint_if_it_is_there(tmp_path: Path, ke
             callback.load_state_dict(before.state_dict())
             assert (callback.best_k_models, callback.best_model_path) == ({}, "")
             assert callback.best_model_score is None
-    assert now.state_key == best_of(folder, ModelCheckpoint).state_key

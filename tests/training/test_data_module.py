@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 from tests.features.scenes import equal_batches
 from tools.synthesize import synthesize
 from trajpred.errors import DataError
-from trajpred.features.config import FeatureConfig, SceneConfig
+from trajpred.features.config import VALID, FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import SceneBatch, build_batch
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training.augmentation import AugmentConfig
@@ -89,7 +89,7 @@ def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path
     short = tmp_path / "short"
     synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
     prepare("argoverse2", raw, short, workers=1, progress=False)
-    data = SceneData(store_path, batch_size=4, stores={str(short): 2}, window=(30, 40))
+    data = SceneData(store_path, batch_size=4, stores={str(short): 2})
     data.scene = SceneConfig(FeatureConfig(history=30, future=40))
     usual = ScenarioStore(store_path, "train")
     twice = ScenarioStore(short, "train")
@@ -115,17 +115,18 @@ def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path
     assert not equal_batches(mixed[key(start, epoch=1)], mixed[key(again, epoch=1)]), "varied anew"
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"stores": {"other": 0}}, "stores': must come at least once per epoch"),
-        ({"window": (0, 60)}, "window': must be two positive numbers of steps"),
-        ({"window": (50, 0)}, "window': must be two positive numbers of steps"),
-    ],
-)
-def test_stores_and_windows_that_are_none_are_rejected(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        SceneData("store", **options)
+def test_a_model_of_a_shorter_history_reads_the_last_steps(store: ScenarioStore) -> None:
+    whole = SceneDataset(store, SceneConfig(FeatureConfig(history=50)))[[3]]["agent"]
+    last = SceneDataset(store, SceneConfig(FeatureConfig(history=20, future=30)))[[3]]["agent"]
+    assert np.array_equal(np.hstack(last.track_id), np.hstack(whole.track_id))
+    assert torch.equal(last.history[..., VALID], whole.history[:, -20:, VALID])
+    assert torch.equal(last.position, whole.position)
+    assert torch.equal(last.target, whole.target[:, :30])
+
+
+def test_a_store_that_never_comes_is_rejected() -> None:
+    with pytest.raises(DataError, match="stores': must come at least once per epoch"):
+        SceneData(Path("store"), stores={"other": 0})
 
 
 def test_validation_is_unvaried_and_in_order(store_path: Path) -> None:

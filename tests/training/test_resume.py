@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.model.small import TINY, small_model
 from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
 from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, Record, fit, trainer
-from trajpred.training.checkpoint_io import STOPPED, RunCheckpoint
+from trajpred.training.checkpoint_io import STOPPED, BestCheckpoint, LastCheckpoint
 from trajpred.training.data_module import SceneData
 from trajpred.training.record import RunHistory
 
@@ -88,23 +88,25 @@ def test_a_run_that_is_stopped_twice_ends_with_the_same_files(
     """Weights and optimiser, the curves, and the best checkpoint with its score."""
 
     def kept(folder: Path) -> list[pl.Callback]:
-        best = RunCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
-        last = RunCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False)
-        return [RunHistory(), best, last]
+        checkpoints = folder / "checkpoints"
+        best = BestCheckpoint(checkpoints, "best", monitor="val/loss", enable_version_counter=False)
+        return [RunHistory(), best]
 
-    expected, _ = fit(store_path, tmp_path / "whole", callbacks=kept(tmp_path / "whole"), **options)
+    every = [*kept(tmp_path / "whole"), LastCheckpoint()]
+    expected, _ = fit(store_path, tmp_path / "whole", callbacks=every, **options)
     folder = tmp_path / "stopped"
     saved = None
     steps = list[list[str]]()
     for step in (*stops, None):
         stop = None if step is None else SignalAt(step, "SIGTERM")
-        record, saved = fit(store_path, folder, saved, kept(folder), stop, **options)
+        every = kept(folder) if stop else [*kept(folder), LastCheckpoint()]
+        record, saved = fit(store_path, folder, saved, every, stop, **options)
         steps += record.steps
     assert steps == expected.steps
     assert_same_weights(record.weights, expected.weights)
     for name in ("best", "last"):
-        a = torch.load(tmp_path / "stopped" / f"{name}.ckpt", weights_only=True)
-        b = torch.load(tmp_path / "whole" / f"{name}.ckpt", weights_only=True)
+        a = torch.load(tmp_path / "stopped" / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        b = torch.load(tmp_path / "whole" / "checkpoints" / f"{name}.ckpt", weights_only=True)
         assert_same_weights(a["state_dict"], b["state_dict"])
         assert a["optimizer_states"][0]["param_groups"] == b["optimizer_states"][0]["param_groups"]
         assert (a["epoch"], a["global_step"]) == (b["epoch"], b["global_step"])
@@ -155,7 +157,7 @@ def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_tra
 def train(store: Path, runs: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """Train a tiny model in a process of its own, which saves ``last.ckpt`` after every step."""
     trainer = {"max_epochs": 2, "enable_progress_bar": "false", "limit_val_batches": 0}
-    settings = tiny(store, runs, "--recent.train_time_interval=0:00:00", *args, **trainer)
+    settings = tiny(store, runs, "--last.every_s=0", *args, **trainer)
     return call([sys.executable, str(ROOT / "tools" / "train.py"), *settings])
 
 
@@ -182,9 +184,7 @@ def test_the_command_resumes_after_a_kill_damage_and_a_stop(store_path: Path, tm
     assert_same_weights(last_weights(tmp_path / "whole"), last_weights(runs))
 
     runs = tmp_path / "stopped"
-    done = train(
-        store_path, runs, *signal_at(4, "SIGTERM"), "--recent.train_time_interval=1:00:00", "--data.workers=1"
-    )
+    done = train(store_path, runs, *signal_at(4, "SIGTERM"), "--last.every_s=3600", "--data.workers=1")
     assert done.returncode == STOPPED
     assert "Traceback" not in done.stderr
     *_, message, command = done.stdout.splitlines()

@@ -21,6 +21,7 @@ from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import record, train
+from trajpred.training.record import RunLogger
 
 #: Settings of two steps and a validation of one batch.
 SHORT = [
@@ -95,7 +96,8 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     data = [
         f"--data.store={store_path}",
         f'--data.stores={{"{short}": 2}}',
-        "--data.window=[40, 70]",
+        "--model.history=40",
+        "--model.future=70",
         "--data.hold_out=0",
         "--data.val_half=null",
         "--data.workers=0",
@@ -105,7 +107,6 @@ def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
     assert (predictor.model.history, predictor.horizon) == (40, 70)
     assert predictor.training["stores"] == {str(short): 2}
-    assert predictor.training["window"] == (40, 70)
     for store, split, steps in ((store_path, "val", 60), (short, "train", 30)):
         [forecast] = predictor([ScenarioStore(store, split)[0]])
         assert forecast.trajectory.shape[2] == steps
@@ -143,13 +144,13 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
 
 
 def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
-    first = TensorBoardLogger(tmp_path, name="run")
-    second = TensorBoardLogger(tmp_path, name="run")
+    first = RunLogger(str(tmp_path), "run")
+    second = RunLogger(str(tmp_path), "run")
     assert first.version == second.version == 0, "both have looked before either has a folder"
-    record.create_run_folder(first)
-    record.create_run_folder(second)
-    assert first.version == 0
-    assert second.version == 1
+    first.create_folder()
+    second.create_folder()
+    assert (first.version, Path(first.log_dir).name) == (0, "version_0")
+    assert (second.version, Path(second.log_dir).name) == (1, "version_1")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"version_0", "version_1"}
 
 

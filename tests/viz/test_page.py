@@ -18,6 +18,7 @@ from trajpred.data.resample import earlier as seen_earlier
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.evaluation import evaluate
+from trajpred.evaluation.table import members
 from trajpred.metrics import final_error
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
@@ -87,9 +88,7 @@ def test_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
         assert [entry["metrics"][0][i] for entry in index["scenes"]] == known[f"focal/{name}"], name
     for fact in index["facts"]:
         values = [entry[fact] for entry in index["scenes"]]
-        groups = evaluation.breakdowns[fact].items()
-        focal = {value: parts["focal"]["count"] for value, parts in groups}
-        assert {v: n for v, n in focal.items() if n} == {v: values.count(v) for v in values}
+        assert members(evaluation.agents, "focal")[fact].to_pylist() == values
     scene, packed = store[0], page.scene(0)
     model, [forecast] = packed["models"][0], predictor([scene])
     row = model["tracks"].index(packed["focal"])

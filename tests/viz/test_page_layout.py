@@ -12,7 +12,7 @@ import pytest
 from matplotlib.image import imread
 
 from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
-from trajpred.evaluation.comparison import bootstrap
+from trajpred.evaluation.table import bootstrap
 
 pytestmark = IN_BROWSER
 #: Elements whose text does not fit, or that reach beyond the window.

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trajpred.cli.scenarios import SourceOptions
 from trajpred.data.files import require_writable
 from trajpred.data.splits import SPLITS, Split
 from trajpred.errors import DataError, require
@@ -71,7 +72,7 @@ def prepare(
     heights: bool = False,
     continue_s: float | None = None,
     teacher: str | None = None,
-    every_s: float | None = None,
+    options: SourceOptions = None,
     allow_skipped: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -80,8 +81,11 @@ def prepare(
     Example: trajpred prepare --source argoverse2 --raw /data/av2 --store /data/av2-store
 
     Args:
-        source: Name of the data set, or package.module:OBJECT (see docs/how-to/own-data.md).
-        raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/. By default the sample.
+        source: Name of the data set, or package.module:OBJECT (see docs/how-to/own-data.md). Some have
+            options of their own, which --source NAME --help lists: argoverse2-sensor, commonroad, and table
+            for your own CSV and parquet files.
+        raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/; of tables also a file.
+            By default the sample.
         store: Target folder; by default that of the sample.
         workers: Processes; -1 for all cores.
         scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
@@ -90,8 +94,6 @@ def prepare(
         continue_s: Continue training scenarios by so many seconds from their last recorded step, as labels
             for longer horizons; with --teacher. Continued steps are never evaluated.
         teacher: Checkpoint or shipped weights that continue them (docs/how-to/train.md).
-        every_s: Seconds between the starts of windows, of sources that cut windows out of recordings
-            (argoverse2-sensor, commonroad); by default 1.5.
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
         overwrite: Allow this run to remove scenarios that it does not make from the store, and to replace
             what another teacher continued.
@@ -117,7 +119,7 @@ def prepare(
         scheduler=scheduler,
         shard_size=shard_size,
         heights=heights,
-        every_s=every_s,
+        options=options,
         extend=extend,
         overwrite=overwrite,
     )

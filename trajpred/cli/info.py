@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from trajpred.cli.scenarios import Rows, describe_raw, scenario_rows
+from trajpred.cli.scenarios import Rows, SourceOptions, describe_raw, scenario_rows
 from trajpred.errors import DataError, require
 from trajpred.model import pretrained
 
@@ -70,7 +70,7 @@ def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None,
             return read_map_file(path, origin=origin, crs=crs).lanes
         for source in SOURCES.values():
             with suppress(Exception):  # sources of other packages raise anything
-                return source.read(RawScenario.of(path)).map
+                return source.scenario(RawScenario.of(path)).map
         raise DataError("is neither a map nor a scenario", file=path, field="save")
     [(name, rows)] = find_scenarios(ensure_store(store), [what])
     return rows[rows.index(name)].map
@@ -87,6 +87,8 @@ def info(
     save: Path | None = None,
     origin: tuple[float, float] | None = None,
     crs: str | None = None,
+    source: str | None = None,
+    options: SourceOptions = None,
 ) -> int:
     """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
 
@@ -99,7 +101,13 @@ def info(
         origin: Of a Lanelet2 map, latitude and longitude of the origin of the frame, such as 49.0 8.4; by
             default the middle of the map.
         crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
+        source: Of raw data their source, as for prepare, whose options can be given: of tables what is in
+            them, and the first window, before anything is prepared. By default raw data are recognised.
     """
+    if source is not None:
+        print(f"Raw data {what}")
+        print_rows(_raw_of(Path(what), source, options))
+        return 0
     for name, value in (("origin", origin), ("crs", crs)):
         require(value is None or is_map(Path(what)), name, "is for map files")
     title, rows = describe(what, store, origin, crs)
@@ -108,6 +116,27 @@ def info(
     if save is not None:
         save_map(what, store, save, origin, crs)
     return 0
+
+
+def _raw_of(path: Path, name: str, options: object) -> Rows:
+    """Describe raw data of a source by the windows of each split, and the first one."""
+    from trajpred.integrations.table import TableOptions
+    from trajpred.integrations.table import describe as describe_table
+    from trajpred.sources import find_source
+
+    source = find_source(name)
+    rows: Rows = {"source": name}
+    if isinstance(options, TableOptions):
+        rows.update(describe_table(path, options))
+    splits = source.scenarios(path, options)
+    for split, scenarios in splits.items():
+        rows[split] = f"{len(scenarios):,} scenarios"
+    first = next(iter(splits.values()))[0]
+    scenario = source.scenario(first, options)
+    rows["first"] = first.name
+    for field, value in scenario_rows(scenario).items():
+        rows[f"first: {field}"] = value
+    return rows
 
 
 def print_rows(rows: Rows) -> None:
@@ -159,8 +188,8 @@ def _store(path: Path) -> Rows:
     extended = manifest.get("extended")
     if extended and "train" in manifest["splits"]:
         rows["continued"] = "{seconds:g} s of training scenarios, by {teacher} ({sha256})".format(**extended)
-    if "every_s" in manifest:
-        rows["windows"] = f"every {manifest['every_s']:g} s"
+    for name, value in manifest.get("options", {}).items():
+        rows[name] = " ".join(value) if isinstance(value, list) else value
     for split, facts in manifest["splits"].items():
         scenarios = ScenarioStore(path, split)
         parts = [f"{len(scenarios):,} scenarios"]
@@ -179,7 +208,7 @@ def _store(path: Path) -> Rows:
 
 
 def _checkpoint(path: Path) -> Rows:
-    from trajpred.evaluation.report.of_recipes import format_training
+    from trajpred.evaluation.report import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
     # The model is not built: that needs its classes, which may be of another program.
@@ -208,7 +237,7 @@ def _checkpoint(path: Path) -> Rows:
 
 
 def _bundle(path: Path) -> Rows:
-    from trajpred.evaluation.report.of_recipes import format_training
+    from trajpred.evaluation.report import format_training
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
@@ -235,13 +264,14 @@ def _bundle(path: Path) -> Rows:
 
 def _results(path: Path) -> Rows:
     from trajpred.evaluation import read_results
-    from trajpred.evaluation.report.of_recipes import format_origin
-    from trajpred.metrics import columns
+    from trajpred.evaluation.report import format_origin
+    from trajpred.metrics import headline
 
     rows: Rows = {}
     for result in read_results(path):
         focal = result.metrics["focal"]
-        means = [f"{name} {focal[name]:.2f}" for name in columns("results") if name in focal]
+        names = [column.title for column in headline()]
+        means = [f"{name} {focal[name]:.2f}" for name in names if name in focal]
         description = f"{result.data}, focal agents: {', '.join(means)}"
         name = ", ".join(filter(None, (result.predictor, result.part)))
         rows[name] = f"{description}\n{format_origin([result])}"

@@ -5,16 +5,21 @@ Commands import NumPy and torch only when they run, so that help and usage error
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import wraps
+from typing import Any, get_type_hints
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import data, info, models, replay, scores, visualize
+from trajpred.cli import data, info, models, replay, scores, stress, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
 from trajpred.data.registry import load_plugins
@@ -27,6 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     data.prepare,
     models.train,
     scores.evaluate,
+    stress.stress,
     models.predict,
     models.calibrate,
     scores.compare,
@@ -38,12 +44,20 @@ COMMANDS: tuple[Command, ...] = (
 )
 #: Commands that plugins extend; help, version and doctor also work where one is broken.
 WITH_PLUGINS = {*COMMANDS} - {doctor}
+_FORMAT = warnings.formatwarning
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
 
 
-def make_app() -> App:
-    """Build the application with all commands."""
+#: Options that only tables have, and need: they stand for ``--source table``.
+OF_TABLES = ("--preset", "--columns")
+
+
+def make_app(tokens: Sequence[str] = ()) -> App:
+    """Build the application with all commands; the one in ``tokens`` also has the options of its source.
+
+    Raises: DataError if ``tokens`` name a source that cannot be loaded.
+    """
     text = (
         "Trajectory prediction for self-driving: train, evaluate, visualize, export. Without arguments, most "
         "commands run on the bundled sample; COMMAND --help explains each."
@@ -56,9 +70,57 @@ def make_app() -> App:
         default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
     )
     for order, function in enumerate(COMMANDS):
-        app.command(function, sort_key=order)
+        app.command(_with_source(function, tokens), sort_key=order)
     app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS))
     return app
+
+
+def _with_source(command: Command, tokens: Sequence[str]) -> Command:
+    """Return a command that also has the options of the source that is chosen in ``tokens``.
+
+    Options of the command itself come first: a source's option of the same name keeps its default.
+    """
+    source = _chosen_source(tokens)
+    if list(tokens[:1]) != [command.__name__] or source is None:
+        return command
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    if parameters.pop("options", None) is None:
+        return command
+    from trajpred.sources import find_source
+
+    kind = find_source(source).options
+    if kind is None:
+        return command
+    types = get_type_hints(kind, include_extras=True)
+    names = [field.name for field in fields(kind) if field.name not in parameters]
+    for name in names:
+        default = getattr(kind, name)
+        parameters[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name]
+        )
+
+    @wraps(command)
+    def run(*values: Any, **arguments: Any) -> int:
+        given = {name: arguments.pop(name) for name in names if name in arguments}
+        return command(*values, **{"source": source} | arguments, options=kind(**given))
+
+    described = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
+    run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n{described}"
+    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return run
+
+
+def _chosen_source(tokens: Sequence[str]) -> str | None:
+    """Return the source that is named in the words of a command line."""
+    options = [token.partition("=")[0] for token in tokens]
+    if "--source" in options:
+        at = options.index("--source")
+        name = tokens[at].partition("=")[2]
+        return name or "".join(tokens[at + 1 : at + 2])
+    if any(option in OF_TABLES for option in options):
+        return "table"
+    return None
 
 
 def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
@@ -69,12 +131,15 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    warnings.formatwarning = _as_sentence
     limit_threads(1)  # several processes of one thread are faster than several threads
     tokens = list(sys.argv[1:] if args is None else args)
     if command:
         tokens.insert(0, command)
     try:
-        run, bound, _ = make_app().parse_args(tokens, exit_on_error=False, print_error=False)
+        run, bound, _ = make_app(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
+    except DataError as error:
+        _fail(_with_option(error, ("source",)))
     except UnusedCliTokensError as error:
         _fail(f"unexpected argument {' '.join(error.unused_tokens or [])!r}")
     except CycloptsError as error:
@@ -82,7 +147,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
-        if run in WITH_PLUGINS:
+        if inspect.unwrap(run) in WITH_PLUGINS:
             load_plugins()
         with _unwinding_on_sigterm(run):
             sys.exit(run(*bound.args, **bound.kwargs))
@@ -126,6 +191,13 @@ def _with_option(error: DataError, options: Collection[str]) -> str:
     if error.file is not None or error.field is None or error.field not in options:
         return str(error)
     return f"--{error.field.replace('_', '-')}: {error.message}"
+
+
+def _as_sentence(message: Warning | str, category: type[Warning], *place: Any, **source: Any) -> str:
+    """Format a warning about data without the place in the code."""
+    if category is UserWarning:
+        return f"warning: {message}\n"
+    return _FORMAT(message, category, *place, **source)
 
 
 def _fail(sentence: str) -> None:

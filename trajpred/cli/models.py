@@ -31,13 +31,13 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     Args:
         settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
     """
-    from trajpred.training.settings import check_files, configs_first
+    from trajpred.training.settings import read_settings
 
     words = list(settings)
     for row, word in enumerate(words):
         if word in ("--help_all", "--help-all"):
             words[row] = "--help"
-    check_files(configs_first(words))  # before the import below, which takes seconds
+    read_settings(words)  # before the import below, which takes seconds
     from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
 
@@ -165,10 +165,9 @@ def export(
     limit: Positive = 20,
     max_agents: Positive | None = None,
     max_lanes: Positive | None = None,
-    precision: Literal["fp32", "fp16", "int8"] = "fp32",
     fused: bool = False,
     opset: int = 20,
-    tolerance_m: float | None = None,
+    tolerance_m: float = 0.001,
     part: Literal["all", "encoder"] = "all",
 ) -> int:
     """Write and check the bundle that runs onboard without torch: ONNX graphs, description, example.
@@ -183,12 +182,10 @@ def export(
         limit: Number of scenarios to check: the first, those with most tracks and most lanes, then others.
         max_agents: Fixed number of agents; with --max-lanes. By default any number.
         max_lanes: Fixed number of lane segments and crossings; with --max-agents.
-        precision: fp32; fp16: trained matrices and their products in half precision; int8: in 8 bits.
         fused: Also write all graphs as one, forecaster.onnx.
         opset: ONNX opset, 20 to 23.
-        tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's; by default 0.001 m, with
-            fp16 0.1 m, with int8 2 m. With fp32 no future may differ by more than ten times that (0.01 m at
-            least), and no probability by more than 0.001.
+        tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's, in metres. No future may
+            differ by more than ten times that (0.01 m at least), and no probability by more than 0.001.
         part: encoder leaves out the decoder, for planners with a head of their own (OnboardEncoder).
     """
     both = (max_agents is None) == (max_lanes is None)
@@ -208,7 +205,6 @@ def export(
         out,
         scenarios,
         sizes=sizes,
-        precision=precision,
         fused=fused,
         opset=opset,
         tolerance_m=tolerance_m,

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 #: A number of an option that must be 0 or more.
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0))]
+#: The options of a source, which is not an option itself: ``trajpred.cli.main`` makes one of each field.
+SourceOptions = Annotated[Any, Parameter(parse=False)]
 #: Warnings of libraries that a user of ``trajpred train`` cannot act on.
 WARNINGS = (
     "LightningCLI's args",
@@ -67,7 +69,7 @@ def describe_raw(path: Path) -> tuple[str, Rows]:
     for name, source in SOURCES.items():
         rows: Rows = {"source": name}
         with suppress(Exception):  # sources of other packages raise anything
-            rows.update(scenario_rows(source.read(RawScenario.of(path))))
+            rows.update(scenario_rows(source.scenario(RawScenario.of(path))))
             return f"Scenario {path}", rows
         with suppress(Exception):
             splits = source.scenarios(path)
@@ -75,6 +77,8 @@ def describe_raw(path: Path) -> tuple[str, Rows]:
             for split, scenarios in splits.items():
                 rows[split] = f"{len(scenarios):,} scenarios"
             return f"Raw data {path}", rows
+    if path.suffix in (".csv", ".txt", ".tsv"):
+        raise DataError("is a table: say its columns by --preset or --columns", file=path)
     kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {kinds}", file=path)
 
@@ -85,7 +89,7 @@ def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
     for scenarios in splits.values():
         for raw in scenarios[:TRIED]:
             try:
-                source.read(raw)
+                source.scenario(raw)
                 return
             except DataError as error:
                 problem = error
@@ -151,17 +155,19 @@ def choose(
     names: Sequence[str],
     limit: int,
     half: Half | None = None,
+    options: object = None,
 ) -> list[Choice]:
     """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``.
 
     ``limit`` is the number of those without names, which are of one ``half`` of the split of a store. If
     several splits hold an id, ``split`` takes precedence.
-    ``folder`` is a store, by default the sample's, or raw data of the data set ``source``.
+    ``folder`` is a store, by default the sample's, or raw data of the data set ``source``, which has
+    ``options``.
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """
     if source is not None and folder is not None:
-        return _from_raw(folder, source, split, names, limit)
+        return _from_raw(folder, source, split, names, limit, options)
     from trajpred.store import find_scenarios
     from trajpred.store.sample import ensure_store
 
@@ -175,13 +181,15 @@ def choose(
     return choices
 
 
-def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: int) -> list[Choice]:
+def _from_raw(
+    raw: Path, source: str, split: str, names: Sequence[str], limit: int, options: object
+) -> list[Choice]:
     from trajpred.sources import find_source
     from trajpred.store.reader import complete_id
 
     reader = find_source(source)
     require(raw.exists(), "raw", f"no such file or folder: {raw}")
-    splits = _discover(reader, raw, split)
+    splits = _discover(reader, raw, split, options)
     if not names:
         require(split in splits, "split", f"{raw} has no split {split!r}, only {', '.join(splits)}")
         chosen = splits[split][:limit]
@@ -191,10 +199,10 @@ def _from_raw(raw: Path, source: str, split: str, names: Sequence[str], limit: i
             for scenario in splits[name]:
                 by_id[scenario.name] = scenario
         chosen = [by_id[complete_id(name, by_id)] for name in names]
-    return [Choice(scenario.name, partial(reader.read, scenario)) for scenario in chosen]
+    return [Choice(scenario.name, partial(reader.scenario, scenario, options)) for scenario in chosen]
 
 
-def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenario]]:
+def _discover(reader: Source, raw: Path, split: str, options: object) -> dict[str, list[RawScenario]]:
     """List the scenarios of each split below ``raw``, which may also be a single one of ``split``."""
     from trajpred.sources.reading import RawScenario
 
@@ -202,10 +210,10 @@ def _discover(reader: Source, raw: Path, split: str) -> dict[str, list[RawScenar
     if raw.is_file():
         return {split: [single]}
     try:
-        return reader.scenarios(raw)
+        return reader.scenarios(raw, options)
     except DataError as problem:
         try:
-            reader.read(single)
+            reader.scenario(single, options)
         except Exception as error:  # third-party sources raise anything
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
         return {split: [single]}

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trajpred.cli.info import load_map
-from trajpred.cli.scenarios import EVERY_S, UPDATES, Choice, Positive, choose, require_streaming
+from trajpred.cli.scenarios import (
+    EVERY_S,
+    UPDATES,
+    Choice,
+    Positive,
+    SourceOptions,
+    choose,
+    require_streaming,
+)
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
@@ -217,6 +225,7 @@ def visualize(
     center: tuple[float, float] | None = None,
     worst: Path | None = None,
     by: str | None = None,
+    options: SourceOptions = None,
 ) -> int:
     """Draw scenarios from above, with the predictions of a checkpoint or a baseline.
 
@@ -245,10 +254,11 @@ def visualize(
         updates: With --streaming, number of updates; the last one is at the last observed step.
         attention: Also draw the lanes and agents that the model attends to for the focal agent.
         raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
-        source: Data set of the raw data, as for prepare; by default argoverse2.
+        source: Data set of the raw data, as for prepare; by default argoverse2. Its options can be given,
+            but --map and --every-s have the meanings below and above.
         map: Draw a map alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
         center: With --map and --radius-m, x and y (metres) of the middle of the picture.
-        worst: Results written by evaluate --json; draw the scenarios with the worst predictions.
+        worst: Results written by evaluate --out; draw the scenarios with the worst predictions.
         by: Metric that ranks them, by default minFDE6.
     """
     require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
@@ -271,9 +281,9 @@ def visualize(
         "attention": attention,
         "streaming": streaming,
     }
-    options = [name for name, used in is_used.items() if used]
+    used = [name for name, is_given in is_used.items() if is_given]
     kind, is_file = _kind_of(out, format)
-    _check_options(kind, checkpoint, options)
+    _check_options(kind, checkpoint, used)
     require_writable(out, folder=not is_file)
     if map is not None:
         alone = all(option is None for option in (store, scenario, checkpoint, raw, worst))
@@ -286,7 +296,7 @@ def visualize(
         print(sentence)
     if raw is not None:
         source = source or "argoverse2"
-    choices = choose(raw or store, source, split, scenario or [], limit, half)
+    choices = choose(raw or store, source, split, scenario or [], limit, half, options)
     if kind == "html":
         return draw_page(
             out if is_file else out / "page.html",

@@ -152,3 +152,19 @@ def points_along(line: NDArray[np.float64], distance: NDArray[np.float64]) -> ND
     x = np.interp(distance, length, line[:, 0])
     y = np.interp(distance, length, line[:, 1])
     return np.stack((x, y), -1)
+
+
+def cut_line(line: NDArray[np.float64], parts: int) -> list[NDArray[np.float64]]:
+    """Cut a polyline ``[points, 2]`` into ``parts`` of equal length."""
+    if parts == 1:
+        return [line]
+    arc = arc_length(line)
+    cuts = np.linspace(0, arc[-1], parts + 1)
+    ends = points_along(line, cuts)
+    pieces: list[NDArray[np.float64]] = []
+    for number in range(parts):
+        inside = (arc > cuts[number] + 1e-6) & (arc < cuts[number + 1] - 1e-6)
+        first = ends[[number]]
+        last = ends[[number + 1]]
+        pieces.append(np.concatenate((first, line[inside], last)))
+    return pieces

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.checks import as_array
+from trajpred.data.geometry import arc_length, cut_line
 from trajpred.data.ragged import Ragged
 from trajpred.errors import require, require_shape, within
 
@@ -35,6 +37,12 @@ MAP_ATTRIBUTES = {
 }
 #: Neighbour id of lanes without a neighbour.
 NO_LANE = -1
+#: Longest lane segment (metres): models select lanes by their midpoints, and Argoverse's are about this long.
+MAX_LENGTH_M = 50.0
+#: Maximum number of lane segments of a map.
+MAX_LANES = 200_000
+#: Largest id.
+MAX_ID = 2**63 - 1
 _NOT_LANES = ("crossing", "drivable")
 
 
@@ -119,33 +127,47 @@ class LaneMap:
         lane_id: ArrayLike | None = None,
         successors: Sequence[Sequence[int]] | None = None,
     ) -> LaneMap:
-        """Build a map of L centrelines ``[points, 2]`` in driving direction, for your own data.
+        """Build a map of centrelines ``[points, 2]`` in driving direction, for your own data.
+
+        A lane longer than :data:`MAX_LENGTH_M` becomes segments of equal length that follow each other: the
+        first one has the lane's id, the others have the ids after the largest.
 
         Args:
-            lane_id: ``[L]`` ids; 0 … L - 1 by default.
+            lane_id: an id for each lane; 0, 1, … by default.
             successors: ids of each lane's successors; the predecessors are derived from them.
 
         Raises: DataError about the argument that does not fit.
         """
         text = isinstance(centerlines, (str, Path))
         require(not text, "centerline", "is the name of a file: trajpred.read_map reads map files")
-        lines = Ragged.from_rows(centerlines, 2, name="centerline")
-        L = len(lines)
+        lanes = Ragged.from_rows(centerlines, 2, name="centerline")
+        L = len(lanes)
         if lane_id is None:
             lane_id = range(L)
-        ids = as_array(lane_id, np.int64, "lane_id", (L,))
+        ids = as_array(lane_id, np.int64, "lane_id", (L,)).tolist()
         rows = [[]] * L if successors is None else successors
-        following = Ragged.from_rows(rows, dtype=np.int64, name="successors")
-        require(len(following) == L, "successors", f"must have {L} rows, has {len(following)}")
-        preceding: dict[int, list[int]] = {lane: [] for lane in ids.tolist()}
-        for lane, row in zip(ids.tolist(), following, strict=True):
-            for successor in row.tolist():
-                preceding.setdefault(successor, []).append(lane)
+        onward = Ragged.from_rows(rows, dtype=np.int64, name="successors")
+        require(len(onward) == L, "successors", f"must have {L} rows, has {len(onward)}")
+        lines: list[NDArray[np.float64]] = []
+        segments: list[int] = []
+        following: list[list[int]] = []
+        fresh = free_ids(set(ids))
+        sizes = num_segments(list(lanes), "centerline")
+        for line, lane, row, size in zip(lanes, ids, onward, sizes, strict=True):
+            added = list(islice(fresh, size - 1))
+            lines += cut_line(line, size)
+            segments += [lane, *added]
+            following += [[segment] for segment in added]
+            following.append(row.tolist())
+        preceding: dict[int, list[int]] = {segment: [] for segment in segments}
+        for segment, after in zip(segments, following, strict=True):
+            for successor in after:
+                preceding.setdefault(successor, []).append(segment)
         return cls(
-            lane_id=ids,
-            centerline=lines,
-            predecessors=Ragged.from_rows([preceding[lane] for lane in ids.tolist()], dtype=np.int64),
-            successors=following,
+            lane_id=np.array(segments, np.int64),
+            centerline=Ragged.from_rows(lines, 2),
+            predecessors=Ragged.from_rows([preceding[segment] for segment in segments], dtype=np.int64),
+            successors=Ragged.from_rows(following, dtype=np.int64),
         )
 
     def __len__(self) -> int:
@@ -203,3 +225,28 @@ class LaneMap:
         for name in ("crossing_edge1", "crossing_edge2"):
             getattr(self, name).validate(name, len(self.crossing_id), shortest=2)
         self.drivable_area.validate("drivable_area", len(self.drivable_area_id), shortest=3)
+
+
+def num_segments(lines: Sequence[NDArray[np.float64]], name: str) -> list[int]:
+    """Return for each lane into how many segments of at most :data:`MAX_LENGTH_M` it is cut.
+
+    Raises: DataError about ``name`` if these are too many for a map.
+    """
+    sizes: list[int] = []
+    for line in lines:
+        length = arc_length(line)[-1] if len(line) else 0.0
+        parts = length / MAX_LENGTH_M if np.isfinite(length) else 1.0  # validate() reports the others
+        sizes.append(max(1, int(np.ceil(parts - 1e-9))))
+    require(sum(sizes) <= MAX_LANES, name, f"must be at most {MAX_LANES} segments, are {sum(sizes)}")
+    return sizes
+
+
+def free_ids(taken: set[int]) -> Iterator[int]:
+    """Yield the numbers after the largest one that is taken, or between those if there are too few."""
+    after = max(taken, default=-1) + 1
+    start = 0
+    if 0 <= after <= MAX_ID - MAX_LANES:
+        start = after
+    for number in count(start):
+        if number not in taken:
+            yield number

@@ -169,6 +169,41 @@ def latest_velocity(
     return np.where(is_alone[:, None], mean, slope)
 
 
+def causal_velocity_of_rows(
+    track: NDArray[np.int64], time: NDArray[np.float64], position: NDArray[np.float64], step_s: float
+) -> NDArray[np.float64]:
+    """Estimate velocities as :func:`causal_velocity` does, of states in rows with their own times.
+
+    Args:
+        track: ``[N]`` the track of each row, ascending.
+        time: ``[N]`` seconds, ascending within a track.
+        position: ``[N, 2]`` metres.
+        step_s: the usual seconds between states.
+
+    Returns:
+        ``[N, 2]`` m/s; zero in the first row of a track.
+    """
+    N = len(track)
+    row = np.arange(N)
+    first = np.searchsorted(track, track)
+    window_s = (fit_steps(step_s) - 0.5) * step_s
+    # Ascending over all rows: the windows of a track do not reach into the rows of the one before.
+    order = time - time.min(initial=0.0)
+    order += track * (order.max(initial=0.0) + 2 * window_s)
+    start = np.searchsorted(order, order - window_s)
+    since = time - time[first]
+    xy = position - position[first]
+    t = since[:, None]
+    terms = np.concatenate((np.ones((N, 1)), t, t**2, xy, xy * t), axis=1)
+    total = np.pad(terms.cumsum(axis=0), ((1, 0), (0, 0)))
+    velocity = _slope(total[row + 1] - total[start])
+    is_alone = (start == row) & (row > first)
+    before = np.maximum(row - 1, 0)
+    duration = np.where(is_alone, time - time[before], 1.0)
+    mean = (position - position[before]) / duration[:, None]
+    return np.where(is_alone[:, None], mean, velocity)
+
+
 def first_position(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the first valid one ``[A, 2]`` of positions ``[A, T, 2]``."""
     return position[np.arange(len(valid)), valid.argmax(axis=1)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
@@ -84,6 +84,8 @@ def package_of(entry: object) -> str:
     That of a record is its attribute ``code``; of other objects without a module, their class counts.
     """
     code = getattr(entry, "code", entry)
+    while isinstance(code, partial):
+        code = code.func
     module: str = getattr(code, "__module__", None) or type(code).__module__
     return module.partition(".")[0]
 

@@ -80,16 +80,6 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
         before = 1  # one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
     gap_s = GAP_STEPS * scenario.step_s
-    seen = replace(scenario.tracks, valid=scenario.tracks.valid & (time <= 0))
-    past = _states(seen, time, grid[: before + 1], gap_s=gap_s, step_s=step_s)
-    future = _states(scenario.tracks, time, grid[before + 1 :], gap_s=gap_s, step_s=step_s)
-    rows = past.valid.any(axis=1) | future.valid.any(axis=1)
-    columns: dict[str, NDArray[Any]] = {}
-    for column in fields(Tracks):
-        values = getattr(past, column.name)
-        if column.name in STATES:
-            values = np.concatenate((values, getattr(future, column.name)), axis=1)
-        columns[column.name] = values[rows]
     continued = 0
     if scenario.continued:
         last_recorded = time[scenario.num_steps - scenario.continued - 1]
@@ -99,8 +89,35 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
         timestamps_ns=scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64),
         num_observed=before + 1,
         continued=continued,
-        tracks=Tracks(**columns),
+        tracks=tracks_at(scenario.tracks, time, grid, gap_s=gap_s, step_s=step_s),
     ).validate()
+
+
+def tracks_at(
+    tracks: Tracks,
+    time: NDArray[np.float64],
+    grid: NDArray[np.float64],
+    *,
+    gap_s: float,
+    step_s: float,
+) -> Tracks:
+    """Resample tracks as :func:`resample` says, which were recorded at ``time`` ``[T]``, to ``grid`` ``[G]``.
+
+    Times are seconds, ascending; what was recorded after 0 does not change the states up to 0. States are
+    interpolated between those at most ``gap_s`` apart; steps of the grid are ``step_s`` long.
+    """
+    is_past = grid <= 0
+    seen = replace(tracks, valid=tracks.valid & (time <= 0))
+    past = _states(seen, time, grid[is_past], gap_s=gap_s, step_s=step_s)
+    future = _states(tracks, time, grid[~is_past], gap_s=gap_s, step_s=step_s)
+    rows = past.valid.any(axis=1) | future.valid.any(axis=1)
+    columns: dict[str, NDArray[Any]] = {}
+    for column in fields(Tracks):
+        values = getattr(past, column.name)
+        if column.name in STATES:
+            values = np.concatenate((values, getattr(future, column.name)), axis=1)
+        columns[column.name] = values[rows]
+    return Tracks(**columns)
 
 
 def _states(

@@ -166,7 +166,7 @@ class Scenario:
             >>> car = np.stack((10 * steps, 0 * steps), -1)
             >>> scenario = Scenario.from_arrays(car[None], num_observed=50, map=[[[-50, 0], [200, 0]]])
             >>> scenario.tracks.velocity[0, 49].round(3).tolist(), len(scenario.map)
-            ([10.0, 0.0], 1)
+            ([10.0, 0.0], 5)
         """
         num_observed = as_whole_number(num_observed, "num_observed")
         step_s = as_number(step_s, "step_s")

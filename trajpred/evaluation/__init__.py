@@ -6,11 +6,11 @@ Results are read and compared without torch, which ``evaluate`` imports on first
 from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
-from trajpred.evaluation.comparison import Interval, bootstrap, compare
-from trajpred.evaluation.report.of_recipes import by_recipe, format_table
+from trajpred.evaluation.report import by_recipe, format_table
 from trajpred.evaluation.results import Evaluation, read_results, write_results
+from trajpred.evaluation.table import Interval, bootstrap, compare
 
 if TYPE_CHECKING:
-    from trajpred.evaluation.scoring import evaluate
+    from trajpred.evaluation.score import evaluate
 
-__getattr__, _ = lazy_names(__name__, {"scoring": "evaluate"})
+__getattr__, _ = lazy_names(__name__, {"score": "evaluate"})

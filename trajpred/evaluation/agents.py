@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from trajpred.data.forecast import SAME_PROBABILITY, Forecast
-from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
 from trajpred.data.time import SAME_STEP
 from trajpred.errors import require
-from trajpred.evaluation.agent_truth import facts_of_columns, groups_of, truth_of
+from trajpred.evaluation.truth import truth_of
+from trajpred.metrics import final_error, joint_metrics
 from trajpred.metrics.plausibility import Futures
 from trajpred.store.windows import ADVICE
 
-#: The groups whose futures together are worlds.
-WORLD_GROUPS = ("scored", "all")
+#: The groups whose joint futures are scored.
+JOINT_GROUPS = ("scored", "all")
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,27 @@ class ScoredAgents(Futures):
     Where scenarios have fewer modes than others, their first mode is repeated with probability 0.
 
     Attributes:
+        scenario_ids: ``S`` ids, of which ``scene`` ``[A]`` is the index.
         track_id: ``[A]`` strings.
+        truth: columns ``[N]`` of all agents with a future (:func:`~trajpred.evaluation.truth.truth_of`).
+        predicted: ``[N]`` bool, the ``A`` of them with a forecast.
         member: for each of :data:`GROUPS` ``[A]`` bool.
         target_heading: ``[A, F]`` radians, of the true futures; NaN where the data lack it.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
-        facts: ``[A]`` strings for each of :data:`FACTS`.
-        missing: for each group, the number of agents without a forecast; they are not among the ``A``.
-        worlds: for each of :data:`WORLD_GROUPS` ``[A]`` bool, the agents of scenarios all of whose agents of
-            that group have a forecast and share one probability per mode.
-        incomplete: for each of :data:`WORLD_GROUPS`, the number of scenarios that miss one of its agents.
+        joint: for each of :data:`JOINT_GROUPS` ``[A]`` bool, True for agents whose scenario is fully
+            predicted for that group, with one probability per mode.
+        incomplete: for each of :data:`JOINT_GROUPS` ``[S]`` bool, scenarios that miss one of its agents.
     """
 
+    scenario_ids: list[str]
     track_id: NDArray[np.str_]
+    truth: dict[str, NDArray[Any]]
+    predicted: NDArray[np.bool_]
     member: dict[str, NDArray[np.bool_]]
     target_heading: NDArray[np.float64]
     scale: NDArray[np.float64] | None
-    facts: dict[str, NDArray[np.str_]]
-    missing: dict[str, int]
-    worlds: dict[str, NDArray[np.bool_]]
-    incomplete: dict[str, int]
+    joint: dict[str, NDArray[np.bool_]]
+    incomplete: dict[str, NDArray[np.bool_]]
 
     def __len__(self) -> int:
         return len(self.scene)
@@ -62,73 +65,105 @@ class ScoredAgents(Futures):
         Args:
             scenarios: with futures.
             forecasts: one for each scenario.
-            joint: whether forecasts whose agents share their probabilities are worlds.
+            joint: whether forecasts whose agents share their probabilities are joint.
 
         Raises: DataError if a forecast is longer than its scenario or not finite, or if numbers of steps or
             time steps differ.
         """
-        modes = max((forecast.trajectory.shape[1] for forecast in forecasts), default=0)
-        steps = _common_steps(forecasts)
-        maps: list[LaneMap] = []
-        groups: list[dict[str, NDArray[np.bool_]]] = []
+        steps = _common_steps(scenarios, forecasts)
+        truth = truth_of(scenarios, steps)
+        modes = max(forecast.trajectory.shape[1] for forecast in forecasts)
         parts: list[dict[str, NDArray[Any]]] = []
-        lengths: list[int] = []
-        for scenario, forecast in zip(scenarios, forecasts, strict=True):
-            known = scenario.num_steps - scenario.num_observed
-            longer = f"{scenario.scenario_id}: forecast of {steps} steps, {known} are known"
-            require(known >= steps, "trajectory", longer)
-            require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
-            maps.append(scenario.map)
-            members = groups_of(scenario, steps)
-            groups.append(members)
-            part = _columns(scenario, forecast, members, modes)
-            parts.append(part)
-            lengths.append(len(part["track_id"]))
-        columns = _concatenated(parts)
-        scene = np.repeat(np.arange(len(parts)), lengths)
-        facts = facts_of_columns(scenarios, scene, columns)
-        del columns["neighbours"]
-        member: dict[str, NDArray[np.bool_]] = {}
-        expected: dict[str, NDArray[np.int64]] = {}
-        missing: dict[str, int] = {}
-        for group in GROUPS:
-            member[group] = columns.pop(group)
-            expected[group] = _counts(groups, group)
-            missing[group] = int(expected[group].sum() - member[group].sum())
-        worlds: dict[str, NDArray[np.bool_]] = {}
-        incomplete: dict[str, int] = {}
-        for group in WORLD_GROUPS:
-            forecast_count = np.bincount(scene[member[group]], minlength=len(parts))
-            complete = forecast_count == expected[group]
-            candidate = member[group] & complete[scene] & joint
-            worlds[group] = _in_world(scene, candidate, columns["probability"])
-            incomplete[group] = int((~complete).sum())
+        for scene, forecast in enumerate(forecasts):
+            parts.append(_forecast_columns(forecast, truth["track_id"][truth["scene"] == scene], modes))
+        columns: dict[str, Any] = {"scale": None}
+        for name in parts[0]:  # scales are None unless all scenarios have them
+            if all(name in part for part in parts):
+                columns[name] = np.concatenate([part[name] for part in parts])
+        predicted: NDArray[np.bool_] = columns["predicted"]
+        for name in ("scene", "object_type", "origin", "origin_heading", "velocity"):
+            columns[name] = truth[name][predicted]
+        scene = columns["scene"]
+        member: dict[str, NDArray[np.bool_]] = {group: truth[group][predicted] for group in GROUPS}
+        is_joint: dict[str, NDArray[np.bool_]] = {}
+        incomplete: dict[str, NDArray[np.bool_]] = {}
+        for group in JOINT_GROUPS:
+            missing = truth["scene"][truth[group] & ~predicted]
+            incomplete[group] = np.bincount(missing, minlength=len(scenarios)) > 0
+            candidate = member[group] & ~incomplete[group][scene] & joint
+            is_joint[group] = _sharing_probabilities(scene, candidate, columns["probability"])
         return cls(
-            scene=scene,
-            maps=maps,
-            step_s=scenarios[0].step_s,
-            member=member,
-            in_world=worlds["scored"],
-            worlds=worlds,
-            missing=missing,
-            incomplete=incomplete,
-            facts=facts,
             **columns,
+            scenario_ids=[scenario.scenario_id for scenario in scenarios],
+            track_id=truth["track_id"][predicted],
+            maps=[scenario.map for scenario in scenarios],
+            step_s=scenarios[0].step_s,
+            truth=truth,
+            target=truth["target"][predicted],
+            target_heading=truth["target_heading"][predicted],
+            valid=truth["valid"][predicted],
+            member=member,
+            is_joint=is_joint["scored"],
+            joint=is_joint,
+            incomplete=incomplete,
         )
 
 
-def _common_steps(forecasts: Sequence[Forecast]) -> int:
-    """Return the number of future steps of all forecasts. Raises: DataError if they differ."""
+def _common_steps(scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) -> int:
+    """Return the number of future steps of all forecasts. Raises: DataError unless all fit together."""
     steps = {forecast.trajectory.shape[2] for forecast in forecasts}
     problem = f"forecasts of {sorted(steps)} steps cannot be evaluated together"
     require(len(steps) == 1, "trajectory", problem)
-    return steps.pop()
+    [count] = steps
+    for scenario in scenarios:
+        known = scenario.num_steps - scenario.num_observed
+        longer = f"{scenario.scenario_id}: forecast of {count} steps, {known} are known"
+        require(known >= count, "trajectory", longer)
+        require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
+    return count
 
 
 def require_step(step_s: float, usual: float, scenario_id: str) -> None:
     """Raise :class:`DataError` unless time steps are equal up to :data:`~trajpred.data.time.SAME_STEP`."""
     problem = f"{scenario_id}: steps of {step_s:g} s and of {usual:g} s cannot be evaluated together"
     require(abs(step_s - usual) < SAME_STEP * usual, "step_s", f"{problem}; {ADVICE}")
+
+
+def _forecast_columns(forecast: Forecast, track_id: NDArray[np.str_], modes: int) -> dict[str, NDArray[Any]]:
+    """Return ``predicted`` ``[N]``, and columns of those of the tracks ``track_id`` ``[N]`` that are."""
+    row = forecast.rows(track_id)
+    predicted = row >= 0
+    row = row[predicted]
+    for name in ("trajectory", "probability"):
+        finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
+        require(finite, name, f"{forecast.scenario_id}: forecast is not finite")
+    # Modes are filled up by the first one, with probability 0.
+    count = forecast.trajectory.shape[1]
+    is_real = np.arange(modes) < count
+    mode = np.where(is_real, np.arange(modes), 0)
+    columns = {
+        "predicted": predicted,
+        "trajectory": forecast.trajectory[row][:, mode],
+        "modes": np.full(len(row), count),
+        "probability": forecast.probability[row][:, mode] * is_real,
+        "heading": forecast.heading[row][:, mode],
+    }
+    if forecast.scale is not None:
+        columns["scale"] = forecast.scale[row][:, mode]
+    return columns
+
+
+def _sharing_probabilities(
+    scene: NDArray[np.int64], candidate: NDArray[np.bool_], probability: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Select the ``candidate`` agents ``[A]`` of scenes whose candidates share their probabilities.
+
+    Mode k of all of them is then one joint mode.
+    """
+    rows = np.flatnonzero(candidate)
+    first = np.searchsorted(scene[rows], scene[rows])  # of each agent's scene
+    differ = np.abs(probability[rows] - probability[rows][first]).max(axis=1, initial=0.0) > SAME_PROBABILITY
+    return candidate & ~np.isin(scene, scene[rows][differ])
 
 
 def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
@@ -141,55 +176,33 @@ def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
     return counts
 
 
-def _columns(
-    scenario: Scenario, forecast: Forecast, groups: dict[str, NDArray[np.bool_]], modes: int
-) -> dict[str, NDArray[Any]]:
-    """Build the columns of one scenario's agents of any group that have a forecast."""
-    row_of_track = forecast.rows(scenario.tracks.track_id)
-    tracks = np.flatnonzero(groups["all"] & (row_of_track >= 0))
-    row = row_of_track[tracks]
-    count = forecast.trajectory.shape[1]
-    steps = forecast.trajectory.shape[2]
-    for name in ("trajectory", "probability"):
-        finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
-        require(finite, name, f"{scenario.scenario_id}: forecast is not finite")
-    # Modes are filled up by the first one, with probability 0.
-    is_real = np.arange(modes) < count
-    mode = np.where(is_real, np.arange(modes), 0)
-    columns: dict[str, NDArray[Any]] = {group: members[tracks] for group, members in groups.items()}
-    columns |= truth_of(scenario, tracks, steps)
-    columns["trajectory"] = forecast.trajectory[row][:, mode]
-    columns["modes"] = np.full(len(tracks), count)
-    columns["probability"] = forecast.probability[row][:, mode] * is_real
-    columns["heading"] = forecast.heading[row][:, mode]
-    if forecast.scale is not None:
-        columns["scale"] = forecast.scale[row][:, mode]
-    return columns
+def tensors(agents: ScoredAgents, steps: int | None = None) -> list[torch.Tensor]:
+    """Return the arguments of :func:`~trajpred.metrics.registry.agent_metrics` for the first ``steps``."""
+    arrays = (
+        agents.trajectory[:, :, :steps],
+        agents.probability,
+        agents.target[:, :steps],
+        agents.valid[:, :steps],
+        agents.heading[:, :, :steps],
+        agents.target_heading[:, :steps],
+    )
+    return [torch.from_numpy(array) for array in arrays]
 
 
-def _counts(groups: Sequence[dict[str, NDArray[np.bool_]]], group: str) -> NDArray[np.int64]:
-    """Count the agents of a group in each scenario."""
-    return np.array([members[group].sum() for members in groups])
+def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
+    """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
+    trajectory, _, target, valid, *_ = tensors(agents)
+    error = final_error(trajectory, target, valid).numpy()
+    return np.where(np.isnan(error), np.inf, error).argmin(axis=1)
 
 
-def _concatenated(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, Any]:
-    """Concatenate the columns of all scenarios; scales are None unless all have them."""
-    columns: dict[str, Any] = {}
-    for name in parts[0]:
-        if all(name in part for part in parts):
-            columns[name] = np.concatenate([part[name] for part in parts])
-    columns.setdefault("scale", None)
-    return columns
-
-
-def _in_world(
-    scene: NDArray[np.int64], candidate: NDArray[np.bool_], probability: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Select the ``candidate`` agents ``[A]`` of scenes whose candidates share their probabilities.
-
-    Mode k of all of them is then one world.
-    """
-    rows = np.flatnonzero(candidate)
-    first = np.searchsorted(scene[rows], scene[rows])  # of each agent's scene
-    differ = np.abs(probability[rows] - probability[rows][first]).max(axis=1, initial=0.0) > SAME_PROBABILITY
-    return candidate & ~np.isin(scene, scene[rows][differ])
+def score_joint(agents: ScoredAgents, rows: NDArray[np.int64]) -> dict[str, torch.Tensor]:
+    """Compute the joint metrics ``[S]`` by name of the scenes of the agents ``rows``."""
+    _, first, scene = np.unique(agents.scene[rows], return_index=True, return_inverse=True)
+    return joint_metrics(
+        torch.from_numpy(agents.trajectory[rows]),
+        torch.from_numpy(agents.probability[rows][first]),
+        torch.from_numpy(agents.target[rows]),
+        torch.from_numpy(agents.valid[rows]),
+        torch.from_numpy(scene),
+    )

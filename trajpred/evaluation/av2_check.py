@@ -3,83 +3,62 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trajpred.data.environment import require_av2
-from trajpred.evaluation.agent_scores import score_worlds
-from trajpred.evaluation.agents import ScoredAgents
-from trajpred.evaluation.results import Evaluation
-from trajpred.metrics import agent_metrics
-from trajpred.metrics.compute import NUM_WORLDS
+from trajpred.evaluation.agents import ScoredAgents, score_joint, tensors
+from trajpred.metrics import METRICS, Column, agent_metrics
+from trajpred.metrics.joint import JOINT_MODES
+
+if TYPE_CHECKING:
+    from trajpred.evaluation.results import Evaluation
 
 #: The largest difference from av2 that rounding explains.
 TOLERANCE = 1e-6
-#: The metrics of :func:`_by_av2` of single agents, for each K.
+#: The metrics of :func:`_by_av2` of single agents, for K = 1 and 6.
 AGENT = ("minADE", "minFDE", "brier-minFDE", "MR")
-#: The metrics of :func:`_by_av2` of worlds.
-WORLD = ("avgMinADE", "avgMinFDE", "avgBrierMinFDE", "actorMR", "actorCR")
+#: The metrics of :func:`_by_av2` of joint futures.
+JOINT = ("avgMinADE", "avgMinFDE", "avgBrierMinFDE", "actorMR", "actorCR")
 
 
 class Av2Check:
     """Compare metrics with av2's functions, agent by agent and scene by scene, over all batches.
 
-    Invalid future steps, which av2's functions do not know, are cut out before they are called. Worlds are
-    compared in scenes whose agents have all future steps.
-
-    Args:
-        ks: as in :class:`~trajpred.evaluation.scores.Scores`.
+    Invalid future steps, which av2's functions do not know, are cut out before they are called. Joint futures
+    are compared in scenes whose agents have all future steps.
 
     Raises:
         DataError: av2 is not installed.
     """
 
-    def __init__(self, ks: Sequence[int]) -> None:
+    def __init__(self) -> None:
         require_av2()
-        self.ks = ks
         #: By metric and batch, ours and av2's ``[2, N]``.
         self._values: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
 
     def add(self, agents: ScoredAgents) -> None:
-        """Compare the agents of a batch."""
-        ours = agent_metrics(
-            torch.from_numpy(agents.trajectory),
-            torch.from_numpy(agents.probability),
-            torch.from_numpy(agents.target),
-            torch.from_numpy(agents.valid),
-            self.ks,
-            AGENT,
-        )
-        for k in self.ks:
-            names = [f"{name}{k}" for name in AGENT]
-            theirs = [_agent(agents, row, k) for row in range(len(agents))]
-            self._compare(names, ours, theirs)
-        self._add_worlds(agents)
+        """Compare the agents of a batch, and their joint futures."""
+        for k in (1, 6):
+            columns = [Column(METRICS[name], k) for name in AGENT]
+            ours = agent_metrics(*tensors(agents), columns=columns)
+            self._compare(ours, [_agent(agents, row, k) for row in range(len(agents))])
+        partial = agents.scene[agents.is_joint & ~agents.valid.all(1)]
+        rows = np.flatnonzero(agents.is_joint & ~np.isin(agents.scene, partial))
+        if len(rows):
+            found = score_joint(agents, rows)
+            scenes = [rows[agents.scene[rows] == scene] for scene in np.unique(agents.scene[rows])]
+            self._compare({name: found[name] for name in JOINT}, [_joint(agents, scene) for scene in scenes])
 
-    def _add_worlds(self, agents: ScoredAgents) -> None:
-        """Compare the worlds of scenes whose agents have all future steps."""
-        partial = agents.scene[agents.in_world & ~agents.valid.all(1)]
-        rows = np.flatnonzero(agents.in_world & ~np.isin(agents.scene, partial))
-        if len(rows) == 0:
-            return
-        ours, scene = score_worlds(agents, rows)
-        theirs = [_world(agents, rows[scene == index]) for index in range(scene.max() + 1)]
-        self._compare(WORLD, ours, theirs)
-
-    def _compare(
-        self, names: Sequence[str], ours: Mapping[str, torch.Tensor], theirs: Sequence[Sequence[float]]
-    ) -> None:
-        """Keep the values of both; ``theirs`` are rows in the order of ``names``, and may have more."""
+    def _compare(self, ours: dict[str, Any], theirs: list[list[float]]) -> None:
+        """Keep the values of both; ``theirs`` are rows in the order of ``ours``, and may have more."""
         if len(theirs) == 0:
             return
         table = np.array(theirs)
-        for column, name in enumerate(names):
-            values = ours[name].double().numpy()
-            self._values[name].append(np.stack((values, table[:, column])))
+        for column, (name, values) in enumerate(ours.items()):
+            self._values[name].append(np.stack((values.double().numpy(), table[:, column])))
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Return for each metric the ``count`` of comparisons, both means, and the largest difference."""
@@ -96,29 +75,27 @@ class Av2Check:
 
 
 def _agent(agents: ScoredAgents, row: int, k: int) -> list[float]:
-    """Return the metrics of the k most probable modes of an agent, which is a world of its own."""
-    modes = _most_probable(agents, row, k)
+    """Return the metrics of the k most probable modes of an agent, as of a joint future of one agent."""
+    best = _most_probable(agents, row, k)
     steps = agents.valid[row]
-    path = agents.trajectory[row, modes][:, steps]
-    target = agents.target[row, steps]
-    return _by_av2(path[None], agents.probability[row, modes], target[None])
+    path = agents.trajectory[row, best][:, steps]
+    return _by_av2(path[None], agents.probability[row, best], agents.target[row, steps][None])
 
 
-def _world(agents: ScoredAgents, rows: NDArray[np.int64]) -> list[float]:
-    """Return the metrics of the most probable worlds of the agents ``rows`` of one scene."""
-    modes = _most_probable(agents, rows[0], NUM_WORLDS)
-    path = agents.trajectory[rows][:, modes]
-    return _by_av2(path, agents.probability[rows[0], modes], agents.target[rows])
+def _joint(agents: ScoredAgents, rows: NDArray[np.int64]) -> list[float]:
+    """Return the metrics of the most probable joint modes of the agents ``rows`` of one scene."""
+    best = _most_probable(agents, int(rows[0]), JOINT_MODES)
+    return _by_av2(agents.trajectory[rows][:, best], agents.probability[rows[0], best], agents.target[rows])
 
 
 def _most_probable(agents: ScoredAgents, row: int, k: int) -> NDArray[np.int64]:
-    """Return the k most probable modes of an agent."""
+    """Return the k most probable modes of an agent, or all if it has fewer."""
     probability = agents.probability[row, : agents.modes[row]]
     return np.argsort(-probability, kind="stable")[:k]
 
 
 def _by_av2(path: NDArray[Any], p: NDArray[Any], target: NDArray[Any]) -> list[float]:
-    """Return the metrics :data:`WORLD` of paths ``[N, K, F, 2]``, by av2."""
+    """Return the metrics :data:`JOINT` of paths ``[N, K, F, 2]``, by av2."""
     from av2.datasets.motion_forecasting.eval import metrics as av2
 
     ade = av2.compute_world_ade(path, target)
@@ -126,7 +103,7 @@ def _by_av2(path: NDArray[Any], p: NDArray[Any], target: NDArray[Any]) -> list[f
     brier = av2.compute_world_brier_fde(path, target, p)
     missed = av2.compute_world_misses(path, target)
     collides = av2.compute_world_collisions(path)
-    # Of equally good worlds the most probable one counts.
+    # Of equally good joint modes the most probable one counts.
     best = int(np.where(fde == fde.min(), brier, np.inf).argmin())
     metrics = (ade.min(), fde.min(), brier[best], missed[:, best].mean(), collides[:, best].mean())
     return [float(value) for value in metrics]

@@ -1,25 +1,32 @@
-"""The outcome of an evaluation, its origin (code, machine and data), and its JSON files."""
+"""The outcome of an evaluation: a table of agents, its summary, its origin, and its files."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from trajpred.data.files import atomic_file, require_file
+from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError
+from trajpred.evaluation.table import compared_columns, members, whole_columns
+from trajpred.metrics import metrics_of
 
-#: Version of the JSON files: it changes with the meaning of a key, not with new keys.
-VERSION = 5
-#: No metric in metres, seconds or shares is larger; sums of such numbers do not overflow.
+#: Version of the files: it changes with the meaning of a key, not with new keys.
+VERSION = 6
+#: The key of the header in the metadata of a parquet file.
+HEADER = b"trajpred"
+#: No metric in metres, seconds or fractions is larger; sums of such numbers do not overflow.
 LARGEST = 1e12
-#: The fields that contain means of metrics.
-_MEANS = {"metrics", "worlds", "horizons", "updates", "breakdowns"}
 #: Types of the facts about trainings, stores and machines that tables use.
 _FACTS: dict[str, Any] = {
     **dict.fromkeys(("recipe", "weights", "gpu"), str | None),
@@ -38,37 +45,30 @@ class Evaluation:
     Attributes:
         predictor: name of the predictor.
         split: of the store.
-        half: of the split: one of :data:`~trajpred.data.splits.HALVES`, or empty for all of it.
-        observed_s: seconds of history after which the forecasts were made, if these are not those of the
-            recordings; else 0.
         scenarios: number of labelled scenarios that were evaluated.
-        seconds: of the future, those that were scored and those that are known; a predictor's horizon may be
-            shorter than the data's.
         missing: ``missing[group]`` agents without a forecast, which count in no metric, and ``scenarios``
             in which no agent has one.
-        how: the predictor's way of forecasting, where it has several: ``joint``, ``mirrored`` …
-        metrics: ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included), ``moving``, ``all``;
-            ``count`` is the number of agents.
-        worlds: ``worlds[group][name]`` of the groups ``scored`` and ``all``: means of the world metrics over
-            scenes, ``count`` of the scenes that have worlds, number of ``actors`` and of ``incomplete``
-            scenes.
-        calibration: ``calibration[group]``: calibration of probabilities and scales, if computed.
-        horizons: ``horizons["3 s"][group][name]``: as if the future ended there.
-        updates: ``updates["1.5 s"][group][name]``: error of the forecast made after 1.5 s of history, and its
-            change from the one before, over the agents visible at every update; if updates were evaluated.
-        breakdowns: ``breakdowns[fact][value][group][name]``: by class, city, manoeuvre, speed …
+        metrics: means over agents, ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included),
+            ``moving``, ``all``; ``count`` is the number of agents.
+        joint: ``joint[group][name]`` of the groups ``scored`` and ``all``: means of the joint metrics over
+            scenes, ``count`` of the scenes that are joint, number of ``actors`` and of ``incomplete`` scenes.
         per_scenario: ``scenario_id``, unique, and for the groups ``focal`` and ``moving`` the number of
-            agents ``GROUP/count`` and their means ``GROUP/METRIC`` (metres, to 0.1 mm; changes between
-            updates, too); lists of equal length.
-        per_agent: a table of the moving agents, ``track_id`` and their metrics, scenario by scenario as
-            ``per_scenario["moving/count"]`` counts them.
-        intervals: ``intervals[group][name]`` 95 % bounds of the group's mean by bootstrap over scenarios.
-        av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
-            ``difference``, if compared.
+            agents ``GROUP/count``, a checksum of their ids ``GROUP/ids``, and the means ``GROUP/METRIC`` of
+            :func:`compared_columns` (metres, to 0.1 mm); lists of equal length.
         packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
         environment: code and machine (:func:`environment`), and ``wall_s``.
+        av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
+            ``difference``, if compared.
+        how: the predictor's way of forecasting, where it has several: ``joint``, ``calibrated`` …
+        seconds: of the future, those that were scored and those that are known; a predictor's horizon may be
+            shorter than the data's.
+        half: of the split: one of :data:`~trajpred.data.splits.HALVES`, or empty for all of it.
+        observed_s: seconds of history after which the forecasts were made, if these are not those of the
+            recordings; else 0.
+        agents: a row per agent with a future (docs/how-to/evaluate.md); None of a summary from a JSON file.
+        scenes: a row per scene and group of joint futures, likewise.
     """
 
     predictor: str
@@ -80,19 +80,41 @@ class Evaluation:
     training: dict[str, Any] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    worlds: dict[str, dict[str, float]] = field(default_factory=dict)
-    calibration: dict[str, dict[str, Any]] = field(default_factory=dict)
-    horizons: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    breakdowns: dict[str, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
-    intervals: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    joint: dict[str, dict[str, float]] = field(default_factory=dict)
     av2: dict[str, dict[str, float]] = field(default_factory=dict)
     how: str = ""
-    updates: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     half: str = ""
     observed_s: float = 0.0
-    per_agent: pa.Table = field(default_factory=lambda: pa.table({}))
     packages: dict[str, str] = field(default_factory=dict)
+    agents: pa.Table | None = None
+    scenes: pa.Table | None = None
+
+    @classmethod
+    def of_tables(cls, agents: pa.Table, scenes: pa.Table | None, **facts: Any) -> Evaluation:
+        """Summarise the tables; ``facts`` are the other attributes."""
+        metrics: dict[str, dict[str, float]] = {}
+        missing: dict[str, int] = {}
+        means = [column.name for column in whole_columns(agents) if not column.metric.weight]
+        for group in GROUPS:
+            rows = members(agents, group)
+            metrics[group] = {"count": len(rows)}
+            missing[group] = pc.sum(agents[group]).as_py() - len(rows)
+            for name in means:
+                mean = pc.mean(rows[name].cast(pa.float64())).as_py()
+                if mean is not None:
+                    metrics[group][name] = mean
+        predicted = members(agents, "all")["scenario_id"]
+        missing["scenarios"] = facts["scenarios"] - pc.count_distinct(predicted).as_py()
+        return cls(
+            **facts,
+            agents=agents,
+            scenes=scenes,
+            metrics=metrics,
+            missing=missing,
+            joint={} if scenes is None else joint_means(scenes),
+            per_scenario=_per_scenario(agents),
+        )
 
     def __repr__(self) -> str:
         focal = self.metrics.get("focal", {})
@@ -154,6 +176,22 @@ class Evaluation:
         values = [math.nan if value is None else value for value in self.per_scenario[column]]
         return dict(zip(self.per_scenario["scenario_id"], values, strict=True))
 
+    def rows(self, group: str, by_agent: bool = False) -> pa.Table:
+        """Return ``scenario_id``, ``count`` and metrics of ``group``: a row per scenario, or per agent."""
+        if by_agent and self.agents is not None:
+            agents = members(self.agents, group)
+            names = [column.name for column in compared_columns() if column.name in agents.column_names]
+            one = pa.array(np.ones(len(agents), np.int64))
+            return agents.select(["scenario_id", "track_id", *names]).append_column("count", one)
+        columns = {"scenario_id": pa.array(self.per_scenario["scenario_id"], pa.string())}
+        for name, values in self.per_scenario.items():
+            of, _, metric = name.partition("/")
+            if of == group:
+                columns[metric] = pa.array(values, pa.int64() if metric in ("count", "ids") else pa.float64())
+        if not {"count", "ids"} <= columns.keys():
+            raise DataError(f"the result of {self.predictor} has no {group} agents of each scenario")
+        return pa.table(columns).filter(pc.field("count") > 0)
+
     def worst(self, metric: str, count: int) -> dict[str, float]:
         """Return the ``count`` scenarios with the largest ``metric`` of the focal agent, worst first.
 
@@ -165,29 +203,115 @@ class Evaluation:
         return {name: values[name] for name in worst_first[:count]}
 
 
+def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
+    """Average the metrics of scenes by group: over scenes, or over actors where av2's leaderboard did so."""
+    means: dict[str, dict[str, float]] = {}
+    for group in scenes["group"].unique().to_pylist():
+        rows = scenes.filter(pc.field("group") == group)
+        incomplete = len(rows) - pc.sum(rows["complete"]).as_py()
+        known = rows.filter(pc.is_valid(rows[metrics_of("joint")[0].name]))
+        means[group] = {"count": len(known), "incomplete": incomplete}
+        if not len(known):
+            continue
+        means[group]["actors"] = pc.sum(known["actors"]).as_py()
+        for metric in metrics_of("joint"):
+            weight = known[metric.weight].to_numpy() if metric.weight else None
+            means[group][metric.name] = float(np.average(known[metric.name].to_numpy(), weights=weight))
+    return means
+
+
+def _per_scenario(agents: pa.Table) -> dict[str, list[Any]]:
+    """Average what is compared over each scenario's agents; scenarios without agents are omitted."""
+    names = [column.name for column in compared_columns() if column.name in agents.column_names]
+    table = pa.table({"scenario_id": agents["scenario_id"].unique()})
+    table = table.append_column("row", pa.array(np.arange(len(table))))
+    for group in PAIRED_GROUPS:
+        rows = members(agents, group)
+        means = rows.group_by("scenario_id", use_threads=False).aggregate(
+            [("predicted", "count"), ("track_id", "list"), *((name, "mean") for name in names)]
+        )
+        ids = pa.array([_checksum(tracks) for tracks in means["track_id_list"].to_pylist()], pa.int64())
+        means = means.set_column(means.column_names.index("track_id_list"), "ids", ids)
+        titles = {"predicted_count": "count", "ids": "ids", **{f"{name}_mean": name for name in names}}
+        renamed = [f"{group}/{titles[name]}" if name in titles else name for name in means.column_names]
+        table = table.join(means.rename_columns(renamed), "scenario_id")
+    counts = [pc.fill_null(table[f"{group}/count"], 0) for group in PAIRED_GROUPS]
+    some = pc.greater(pc.add(*counts), 0)
+    table = table.filter(some).sort_by("row")
+    lists: dict[str, list[Any]] = {"scenario_id": table["scenario_id"].to_pylist()}
+    for group in PAIRED_GROUPS:
+        for name in ("count", "ids"):
+            lists[f"{group}/{name}"] = pc.fill_null(table[f"{group}/{name}"], 0).to_pylist()
+        for name in names:
+            lists[f"{group}/{name}"] = pc.round(table[f"{group}/{name}"], 4).to_pylist()
+    return lists
+
+
+def _checksum(track_ids: Sequence[str]) -> int:
+    """Compute a number by which sets of tracks are recognised."""
+    return crc32("\n".join(sorted(track_ids)).encode())
+
+
+#: The attributes that are written into the header of a file of tables; the tables contain the others.
+_HEADER = [
+    "predictor",
+    "split",
+    "scenarios",
+    "training",
+    "store",
+    "environment",
+    "joint",
+    "av2",
+    "how",
+    "seconds",
+    "half",
+    "observed_s",
+    "packages",
+]
+
+
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
-    """Write one evaluation as a JSON object, several as a list; values per scenario and agent on one line."""
-    if isinstance(evaluations, Evaluation):
-        text = _to_text(evaluations)
-    else:
-        text = "[\n" + ",\n".join(map(_to_text, evaluations)) + "\n]"
+    """Write the tables of agents (.parquet), one below the other, or the summaries (.json)."""
+    several = [evaluations] if isinstance(evaluations, Evaluation) else list(evaluations)
+    if path.suffix == ".parquet":
+        _write_tables(path, several)
+        return
+    text = ",\n".join(map(_to_text, several))
+    if len(several) > 1:
+        text = f"[\n{text}\n]"
     with atomic_file(path) as unfinished:
         unfinished.write_text(text + "\n", encoding="utf-8")
 
 
+def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
+    """Write the tables of agents with the column ``evaluation``, the index of each in the header."""
+    tables: list[pa.Table] = []
+    header: list[dict[str, Any]] = []
+    for number, result in enumerate(evaluations):
+        assert result.agents is not None
+        names = pa.array([result.predictor] * len(result.agents))
+        table = result.agents.add_column(0, "predictor", names)
+        tables.append(table.add_column(0, "evaluation", pa.array(np.full(len(table), number, np.int16))))
+        header.append({"schema": VERSION, **{name: getattr(result, name) for name in _HEADER}})
+    table = pa.concat_tables(tables, promote_options="default")
+    text = json.dumps(finite(header), allow_nan=False)
+    with atomic_file(path) as unfinished:
+        pq.write_table(table.replace_schema_metadata({HEADER: text}), unfinished, compression="zstd")
+
+
 def _to_text(evaluation: Evaluation) -> str:
     lines = [f'"schema": {VERSION}']
-    for name, value in asdict(evaluation).items():
-        indent = None if name in ("per_scenario", "per_agent") else 1
-        text = json.dumps(finite(value), indent=indent, allow_nan=False)
-        lines.append(f'"{name}": {text}')
+    for column in fields(Evaluation):
+        if column.name in ("agents", "scenes"):
+            continue
+        indent = None if column.name == "per_scenario" else 1
+        text = json.dumps(finite(getattr(evaluation, column.name)), indent=indent, allow_nan=False)
+        lines.append(f'"{column.name}": {text}')
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def finite(value: Any) -> Any:
-    """Replace non-finite numbers, which JSON does not have, by None, and tables by their columns."""
-    if isinstance(value, pa.Table):
-        return finite(value.to_pydict())
+    """Replace non-finite numbers, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
     if isinstance(value, list):
@@ -198,15 +322,20 @@ def finite(value: Any) -> Any:
 def read_results(path: str | Path) -> list[Evaluation]:
     """Read the evaluations of a file of :func:`write_results`. Raises: DataError, also on other versions."""
     require_file(Path(path))
+    table: pa.Table | None = None
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if Path(path).suffix == ".parquet":
+            table = pq.read_table(path)
+            content = json.loads((table.schema.metadata or {})[HEADER])
+        else:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
         records = content if isinstance(content, list) else [content]
         versions = {record["schema"] for record in records} - {VERSION}
-        evaluations = [] if versions else [_evaluation(record) for record in records]
+        evaluations = [] if versions else [_evaluation(*pair, table) for pair in enumerate(records)]
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", file=path) from None
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DataError(f"is no result of trajpred evaluate ({error})", file=path) from None
+        raise DataError(f"is not a result of trajpred evaluate ({error})", file=path) from None
     if versions:
         problem = f"is version {versions.pop()} of the results format, expected {VERSION}: evaluate again"
         raise DataError(problem, file=path, field="schema")
@@ -217,15 +346,17 @@ def read_results(path: str | Path) -> list[Evaluation]:
     return evaluations
 
 
-def _evaluation(record: dict[str, Any]) -> Evaluation:
+def _evaluation(number: int, record: dict[str, Any], table: pa.Table | None) -> Evaluation:
     """Build an evaluation from the keys of a file that are known, with NaN for every metric that is null."""
-    values: dict[str, Any] = {}
-    for column in fields(Evaluation):
-        if column.name in record:
-            value = record[column.name]
-            values[column.name] = _with_nan(value) if column.name in _MEANS else value
-    values["per_agent"] = pa.table(record.get("per_agent", {}))
-    return Evaluation(**values)
+    values = {column.name: record[column.name] for column in fields(Evaluation) if column.name in record}
+    for name in ("metrics", "joint"):
+        if name in values:
+            values[name] = _with_nan(values[name])
+    if table is None:
+        return Evaluation(**values)
+    agents = table.filter(pc.field("evaluation") == number).drop_columns(["evaluation", "predictor"])
+    joint = values.pop("joint")
+    return replace(Evaluation.of_tables(agents, None, **values), joint=joint)
 
 
 def _with_nan(value: Any) -> Any:
@@ -238,7 +369,7 @@ def _with_nan(value: Any) -> Any:
 def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
     """Yield for each field whether it has the type and keys that tables rely on."""
     for name, expected in get_type_hints(Evaluation).items():
-        yield name, _has_type(getattr(evaluation, name), expected)
+        yield name, name in ("agents", "scenes") or _has_type(getattr(evaluation, name), expected)
     training = evaluation.training
     wall_s = training.get("wall_s", 0)
     yield "wall_s", wall_s == wall_s  # not NaN
@@ -255,21 +386,13 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
     ids = table.get("scenario_id", [])
     yield "per_scenario", not table or ("scenario_id" in table and len(lengths) == 1)
     for name, values in table.items():
-        yield "per_scenario", _is_column(values, is_text=name == "scenario_id")
+        if name == "scenario_id":
+            yield "per_scenario", all(_has_type(value, str) for value in values)
+        elif name.endswith(("/count", "/ids")):
+            yield "per_scenario", all(isinstance(value, int) and _has_type(value, float) for value in values)
+        else:
+            yield "per_scenario", all(value is None or _has_type(value, float) for value in values)
     yield "per_scenario", len(set(ids)) == len(ids)
-    agents = evaluation.per_agent
-    if agents.num_columns:
-        count = sum(filter(None, table.get("moving/count", [])))
-        yield "per_agent", "track_id" in agents.column_names and len(agents) == count
-    for name in agents.column_names:
-        yield "per_agent", _is_column(agents[name].to_pylist(), is_text=name == "track_id")
-
-
-def _is_column(values: list[Any], is_text: bool) -> bool:
-    """Return whether values from a JSON file are texts, or else numbers and nulls."""
-    if is_text:
-        return _has_type(values, list[str])
-    return all(value is None or _has_type(value, float) for value in values)
 
 
 def _has_type(value: Any, expected: Any) -> bool:

@@ -20,7 +20,6 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
 from trajpred.export.interface import port_names
-from trajpred.export.precision import PrecisionRule
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.onboard.bundle import FUSED, SIGNATURES
@@ -28,8 +27,16 @@ from trajpred.onboard.encoder import OnboardEncoder, pad
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 
-#: Limit on differences of probabilities, for precisions with a limit on every agent.
+#: Limit (m) on the distance between corresponding points of the futures, for 99 % of the agents.
+TOLERANCE_M = 1e-3
+#: The least limit (m) on the same distance for all agents; otherwise ten times the tolerance.
+LARGEST_M = 1e-2
+#: Limit on differences of probabilities.
 MAX_PROBABILITY_CHANGE = 1e-3
+#: Limit on the relative increase of the mean minFDE.
+MAX_METRIC_CHANGE = 1e-3
+#: Limit on the relative difference of every token, for encoders exported alone.
+MAX_TOKEN_CHANGE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,7 @@ def check(
     bundle: Path,
     predictor: CheckpointPredictor,
     scenarios: Sequence[Scenario],
-    rule: PrecisionRule,
-    tolerance_m: float | None = None,
+    tolerance_m: float = TOLERANCE_M,
     fused: bool = False,
     progress: bool = False,
 ) -> Check:
@@ -103,13 +109,11 @@ def check(
     Args:
         scenarios: at the model's time step; the first one is also compared with its focal agent alone,
             without a map, and both.
-        tolerance_m: limit for 99 % of the agents, by default that of ``rule``; see :func:`with_tolerance`.
+        tolerance_m: limit for 99 % of the agents; see :func:`require_limits`.
         fused: also compare ``forecaster.onnx`` with the three graphs.
 
     Raises: DataError that names the limit that is exceeded.
     """
-    if tolerance_m is not None:
-        rule = with_tolerance(rule, tolerance_m)
     forecaster = OnboardForecaster(bundle)
     if fused:
         content = forecaster.bundle.read(f"{FUSED}.onnx")
@@ -144,7 +148,7 @@ def check(
         min_fde = (float(np.mean(expected_errors)), float(np.mean(onboard_errors)))
     all_distances = np.concatenate(distances)
     result = Check(
-        limit=rule.usual_m,
+        limit=tolerance_m,
         unit="m",
         cases=tuple(cases),
         usual=float(np.quantile(all_distances, 0.99)),
@@ -152,7 +156,7 @@ def check(
         scored=len(expected_errors),
         min_fde=min_fde,
     )
-    require_limits(result, rule, bundle)
+    require_limits(result, bundle)
     return result
 
 
@@ -160,7 +164,6 @@ def check_encoder(
     bundle: Path,
     model: Forecaster,
     scenarios: Sequence[Scenario],
-    rule: PrecisionRule,
     progress: bool = False,
 ) -> Check:
     """Compare tokens, poses and order of the rows of ``bundle`` with those of ``model``, as :func:`check`."""
@@ -168,10 +171,10 @@ def check_encoder(
     scenes = _scenes(model, encoder, scenarios, progress)
     cases = [_compare_tokens(name, scenario, model, encoder) for name, scenario in scenes]
     largest = float(np.max([case.largest for case in cases]))  # NaN if any is
-    if not largest <= rule.token:
-        excess = f"a token differs by {largest:.3g}, relative; the limit is {rule.token:g}"
+    if not largest <= MAX_TOKEN_CHANGE:
+        excess = f"a token differs by {largest:.3g}, relative; the limit is {MAX_TOKEN_CHANGE:g}"
         raise DataError(f"the bundle differs from the model: {excess}", file=bundle.name)
-    return Check(rule.token, "relative", tuple(cases), largest, largest)
+    return Check(MAX_TOKEN_CHANGE, "relative", tuple(cases), largest, largest)
 
 
 def _compare_tokens(name: str, scenario: Scenario, model: Forecaster, encoder: OnboardEncoder) -> Case:
@@ -216,29 +219,17 @@ def _scenes(
         model.scene = scene
 
 
-def with_tolerance(rule: PrecisionRule, tolerance_m: float) -> PrecisionRule:
-    """Replace the limit for 99 % of the agents; ten times as much becomes the least limit for all."""
-    if rule.largest_m is None:
-        return rule._replace(usual_m=tolerance_m)
-    largest_m = max(rule.largest_m, 10 * tolerance_m)
-    return rule._replace(usual_m=tolerance_m, largest_m=largest_m)
-
-
-def require_limits(result: Check, rule: PrecisionRule, bundle: Path) -> None:
-    """Raise DataError that names the first limit of ``rule`` that is exceeded."""
-    largest_m = np.inf
-    max_probability = np.inf
-    if rule.largest_m:
-        largest_m = rule.largest_m
-        max_probability = MAX_PROBABILITY_CHANGE
+def require_limits(result: Check, bundle: Path) -> None:
+    """Raise DataError that names the first limit that is exceeded."""
     probability = float(np.max([case.probability or 0 for case in result.cases]))  # NaN if any is
     pytorch, onboard = result.min_fde or (0.0, 0.0)
-    max_min_fde = pytorch * (1 + rule.metric) + 1e-3
+    max_min_fde = pytorch * (1 + MAX_METRIC_CHANGE) + 1e-3
+    largest_m = max(LARGEST_M, 10 * result.limit)
     option = "; --tolerance-m sets another one"
     limits = (
         ("99 % of the agents are within {} m", result.usual, result.limit, option),
         ("the largest distance is {} m", result.largest, largest_m, option),
-        ("a probability differs by {}", probability, max_probability, ""),
+        ("a probability differs by {}", probability, MAX_PROBABILITY_CHANGE, ""),
         ("focal minFDE increases to {} m", onboard, max_min_fde, ""),
     )
     for text, value, limit, advice in limits:

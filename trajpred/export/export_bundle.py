@@ -23,14 +23,12 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
 from trajpred.evaluation.origin import environment
-from trajpred.export.any_model import decoder_chain, encoder_chain
-from trajpred.export.check import Check, check, check_encoder, example_arrays
-from trajpred.export.graphs import Decoder, Encoder
+from trajpred.export.check import TOLERANCE_M, Check, check, check_encoder, example_arrays
+from trajpred.export.graphs import decoder_chain, encoder_chain
 from trajpred.export.interface import interface_page, port_names, ports_among
-from trajpred.export.precision import PRECISIONS, Precision
 from trajpred.export.trace import join, to_onnx
 from trajpred.features.config import LANE_KINDS
-from trajpred.model import Forecaster, ModeDecoder, SceneEncoder
+from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.model.pretrained import LICENCE_FILE
 from trajpred.onboard import bundle
@@ -52,10 +50,9 @@ def export_bundle(
     scenarios: Sequence[Scenario],
     *,
     sizes: tuple[int, int] | None = None,
-    precision: Precision = "fp32",
     fused: bool = False,
     opset: int = OPSETS[0],
-    tolerance_m: float | None = None,
+    tolerance_m: float = TOLERANCE_M,
     part: Part = "all",
     progress: bool = True,
 ) -> Check:
@@ -68,11 +65,10 @@ def export_bundle(
         checkpoint: path of a trained model, or name of pretrained weights.
         scenarios: to check the bundle on; the first is also its example.
         sizes: fixed numbers of agents and lanes; by default any number up to the model's limits.
-        precision: of the weight matrices, see :mod:`trajpred.export.precision`.
         fused: also write all graphs as one, ``forecaster.onnx``.
         opset: version of ONNX's operators.
-        tolerance_m: limit on the distance from PyTorch's futures for 99 % of the agents, by default that of
-            the precision; see :func:`~trajpred.export.check.check`.
+        tolerance_m: limit on the distance from PyTorch's futures for 99 % of the agents, see
+            :func:`~trajpred.export.check.require_limits`.
         part: ``encoder`` leaves out the decoder, for planners that have a head of their own.
         progress: print each stage.
 
@@ -84,15 +80,14 @@ def export_bundle(
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
     if part == "encoder":
         require(not fused, "fused", "does not go with the encoder alone")
-        require(tolerance_m is None, "tolerance_m", "does not go with the encoder alone")
+        require(tolerance_m == TOLERANCE_M, "tolerance_m", "does not go with the encoder alone")
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
     predictor = CheckpointPredictor(checkpoint).to("cpu")
     model = predictor.model
-    rule = PRECISIONS[precision]
     scenes = predictor.on_model_steps(scenarios)
-    modules = _modules(predictor, part)
+    modules = _modules(predictor, part, fixed=sizes is not None)
     fixed = _model_sizes(model)
     if sizes is not None:
         agents, lanes = sizes
@@ -110,18 +105,15 @@ def export_bundle(
                 graphs[name] = to_onnx(module, name, fixed, opset)
         if fused:
             graphs[bundle.FUSED] = join(graphs, bundle.SIGNATURES[bundle.FUSED], bundle.FUSED)
-        with stage(f"converting to {precision}", progress and precision != "fp32"):
-            for name, graph in graphs.items():
-                graphs[name] = rule.convert(graph)
         for name, graph in graphs.items():
             (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
         config = read_checkpoint(checkpoint)[CONFIG]
-        manifest = _manifest(predictor, config, sizes, graphs) | {"precision": precision, "opset": opset}
+        manifest = _manifest(predictor, config, sizes, graphs) | {"precision": "fp32", "opset": opset}
         write_manifest(folder, manifest)
         if part == "encoder":
-            result = check_encoder(folder, model, scenes, rule, progress)
+            result = check_encoder(folder, model, scenes, progress)
         else:
-            result = check(folder, predictor, scenes, rule, tolerance_m, fused, progress)
+            result = check(folder, predictor, scenes, tolerance_m, fused, progress)
         runtime = OnboardEncoder(folder) if part == "encoder" else OnboardForecaster(folder)
         stored: dict[str, Any] = example_arrays(runtime, scenes[0])
         np.savez_compressed(folder / bundle.EXAMPLE, **stored)
@@ -134,27 +126,14 @@ def export_bundle(
     return result
 
 
-def _modules(predictor: CheckpointPredictor, part: Part) -> dict[str, nn.Module]:
-    """Return the module of each graph, in the order in which they run.
-
-    The default encoder and decoder are evaluated over all pairs of a scene, which is fastest; any other, also
-    a subclass of them or a published operator, as it is.
-    """
-    temperature = predictor.temperature
-    encoder = predictor.model.encoder
-    decoder = predictor.model.decoder
-    graph = predictor.model.scene.graph
-    modules: dict[str, nn.Module] = {"lane_encoder": encoder.lane}
-    if type(encoder) is SceneEncoder:
-        modules["encoder"] = Encoder(encoder, graph)
-    else:
-        modules["encoder"] = encoder_chain(encoder, graph)
-    if part == "encoder":
-        return modules
-    if type(decoder) is ModeDecoder and not decoder.published:
-        modules["decoder"] = Decoder(decoder, temperature)
-    else:
-        modules["decoder"] = decoder_chain(decoder, graph, temperature)
+def _modules(predictor: CheckpointPredictor, part: Part, fixed: bool) -> dict[str, nn.Module]:
+    """Return the module of each graph, in the order in which they run."""
+    model = predictor.model
+    graph = model.scene.graph
+    modules: dict[str, nn.Module] = {"lane_encoder": model.encoder.lane}
+    modules["encoder"] = encoder_chain(model.encoder, graph, fixed)
+    if part == "all":
+        modules["decoder"] = decoder_chain(model.decoder, graph, predictor.temperature, fixed)
     return modules
 
 

@@ -1,182 +1,246 @@
-"""The graphs of a bundle as modules: functions of one scene's tensors, around the trained modules.
+"""The graphs of a bundle: the model itself, traced on the batch of one scene.
 
-Sizes: ``A`` agents, ``L`` lane segments and crossings, ``N = A + L``, ``B`` agents to predict. Rows whose
-``valid`` is False are padding: no node attends to them, and their outputs are undefined.
+Each graph is a chain of modules. The first builds the batch, the second is the model, the third puts its
+tokens back into the rows of the inputs. They are traced one by one, so that inside the model every size is an
+input. The batch has one of two forms:
+
+- Rows of padding are removed and the edges are listed (:class:`Scene`). Sizes depend on the data.
+- Padding stays, beyond every radius, and all pairs of nodes are listed (:class:`PaddedScene`). No size
+  depends on the data, as compilers such as TensorRT require; the default encoder and decoder compute it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from trajpred.data.geometry import Pose
+from trajpred.export.interface import port_names
 from trajpred.features.config import GraphConfig
-from trajpred.features.relations import (
-    AGENT_TO_AGENT,
-    AGENT_TO_LANE,
-    EDGE_KINDS,
-    LANE_TO_AGENT,
-    LANE_TO_LANE,
-    distances,
-    edge_features,
-    relation_kinds,
+from trajpred.features.relations import RELATIONS, edges_of, relation_kinds
+from trajpred.features.scene_graph import SceneBatch
+from trajpred.model import ModeDecoder, SceneDecoder, SceneEncoder, SceneTokens, TokenEncoder
+from trajpred.model.token_graph import TokenGraph, all_pairs
+from trajpred.onboard.bundle import SIGNATURES, Port, Signature
+from trajpred.onboard.encoder import AGENT_STATE
+
+#: Coordinates (m) of padding that stays in the batch.
+BEYOND_M = 1e6
+#: Scene sizes of padded inputs -> those of rows without padding.
+REAL = {"A": "a", "L": "l"}
+#: Ports that hold the fields of the nodes of a batch, whose own names lack the kind of node.
+FIELDS = {
+    "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
+    "lane": ("lane_token", "lane_position", "lane_heading", "lane_eigenvectors"),
+}
+_ROWS = (
+    Port("agent_row", "int64", ("a",), ""),
+    Port("lane_row", "int64", ("l",), ""),
 )
-from trajpred.model.mode_decoder import ModeDecoder
-from trajpred.model.scene_decoder import constant_velocity
-from trajpred.model.scene_encoder import SceneEncoder
-from trajpred.model.token_graph import MODE_EDGE_KINDS, fade_out
-from trajpred.nn import DenseRelation
 
 
-@dataclass
-class Nodes:
-    """Agents and lanes of one scene as the nodes of a graph, agents first.
+def _edge_ports() -> tuple[Port, ...]:
+    """Return the ports of the edges of all relations."""
+    ports: list[Port] = []
+    for i, (sender, _, receiver) in enumerate(RELATIONS):
+        size = f"e{i}"
+        ports.append(Port(f"{sender}_{receiver}_index", "int64", (2, size), ""))
+        ports.append(Port(f"{sender}_{receiver}_kind", "int64", (size,), ""))
+    return tuple(ports)
+
+
+_EDGES = _edge_ports()
+
+
+def _real(port: Port) -> Port:
+    """Return the port of the rows of ``port`` without padding."""
+    shape: list[int | str] = list(port.shape)
+    for axis, size in enumerate(port.shape):
+        if isinstance(size, str):
+            shape[axis] = REAL.get(size, size)
+    return port._replace(name=f"real_{port.name}", shape=tuple(shape))
+
+
+class Stage(nn.Module):
+    """A module with the names and shapes of its inputs and outputs."""
+
+    def __init__(self, signature: Signature) -> None:
+        super().__init__()
+        self.signature = signature
+
+
+class Chain(nn.Module):
+    """Modules that run one after another; a tensor of one is the input of that name of those after it.
 
     Attributes:
-        poses: ``[N, 2]``, ``[N]``.
-        valid: ``[N]``, False for padding.
-        agents: A.
+        signature: inputs and outputs of the whole.
+        all_pairs: whether its edges are all pairs of nodes, whose sizes are fixed.
     """
 
-    poses: Pose[Tensor]
-    valid: Tensor
-    agents: int
-
-    @classmethod
-    def of(cls, agents: Pose[Tensor], agent_valid: Tensor, lanes: Pose[Tensor], lane_valid: Tensor) -> Nodes:
-        position = torch.cat((agents.position, lanes.position))
-        heading = torch.cat((agents.heading, lanes.heading))
-        valid = torch.cat((agent_valid, lane_valid))
-        return cls(Pose(position, heading), valid, agents=agents.heading.shape[0])
-
-    def distance(self, poses: Pose[Tensor]) -> Tensor:
-        """Compute the metres ``[M, N]`` from each of ``poses`` to each node, infinite for padding."""
-        return torch.where(self.valid, distances(poses.position, self.poses.position), torch.inf)
-
-
-def scene_kinds(nodes: Nodes, topology: Tensor, config: GraphConfig) -> Tensor:
-    """Build the edges of a scene, as ``scene_graph`` does for a batch.
-
-    Args:
-        topology: ``[L, L]`` int64, receiver by sender: 0, or 1 + index into ``TOPOLOGY``.
-
-    Returns:
-        ``[N, N]`` int64, receiver by sender: index into ``EDGE_KINDS``.
-    """
-    A = nodes.agents
-    position = nodes.poses.position
-    valid = nodes.valid
-    kinds = relation_kinds(position[:A], valid[:A], position[A:], valid[A:], topology, config)
-    of_agents = torch.cat((kinds[AGENT_TO_AGENT], kinds[LANE_TO_AGENT]), 1)
-    of_lanes = torch.cat((kinds[AGENT_TO_LANE], kinds[LANE_TO_LANE]), 1)
-    return torch.cat((of_agents, of_lanes))
-
-
-class Encoder(nn.Module):
-    """Histories and lane tokens -> tokens of agents and lanes in their surroundings.
-
-    Inputs and outputs: ``SIGNATURES["encoder"]``.
-    """
-
-    def __init__(self, encoder: SceneEncoder, config: GraphConfig) -> None:
+    def __init__(self, signature: Signature, *stages: Stage) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.signature = signature
+        self.stages = stages
+        self.all_pairs = isinstance(stages[0], PaddedScene)
+
+
+def encoder_chain(encoder: TokenEncoder, config: GraphConfig, fixed: bool = False) -> Chain:
+    """Return ``SIGNATURES["encoder"]``; with ``fixed`` sizes on all pairs, if the encoder computes them."""
+    signature = SIGNATURES["encoder"]
+    all_pairs = fixed and type(encoder) is SceneEncoder
+    scene = (PaddedScene if all_pairs else Scene)(signature.inputs, config)
+    return Chain(signature, scene, EncoderModel(encoder, scene, all_pairs), InputRows())
+
+
+def decoder_chain(
+    decoder: SceneDecoder, config: GraphConfig, temperature: float = 1.0, fixed: bool = False
+) -> Chain:
+    """Return ``SIGNATURES["decoder"]``, as :func:`encoder_chain`; ``temperature`` divides the logits."""
+    signature = SIGNATURES["decoder"]
+    all_pairs = fixed and type(decoder) is ModeDecoder and not decoder.published
+    scene = (PaddedScene if all_pairs else Scene)(signature.inputs, config)
+    return Chain(signature, scene, DecoderModel(decoder, scene, all_pairs, temperature))
+
+
+class Scene(Stage):
+    """Remove the padding of all inputs, and build the edges as ``scene_graph`` does for a batch."""
+
+    def __init__(self, inputs: Sequence[Port], config: GraphConfig) -> None:
+        super().__init__(Signature(tuple(inputs), (*map(_real, inputs), *_ROWS, *_EDGES)))
         self.config = config
 
-    def forward(
-        self,
-        history: Tensor,
-        object_type: Tensor,
-        agent_position: Tensor,
-        agent_heading: Tensor,
-        agent_valid: Tensor,
-        lane_token: Tensor,
-        lane_position: Tensor,
-        lane_heading: Tensor,
-        lane_valid: Tensor,
-        lane_topology: Tensor,
-        *unused: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        lanes = Pose(lane_position, lane_heading)
-        nodes = Nodes.of(Pose(agent_position, agent_heading), agent_valid, lanes, lane_valid)
-        kind = scene_kinds(nodes, lane_topology, self.config)
-        poses = nodes.poses
-        senders = poses.rows[:, None]
-        receivers = poses.rows[..., None]
-        bias = self.encoder.bias(edge_features(senders, receivers, kind, len(EDGE_KINDS)))
-        relation = DenseRelation.of_pairs(bias, kind > 0, (poses, poses))
-        tokens = torch.cat((self.encoder.agent(history, object_type), lane_token))
-        tokens = self.encoder.apply_layers(tokens, relation)
-        return tokens[: nodes.agents], tokens[nodes.agents :]
+    def kinds(self, values: Mapping[str, Tensor]) -> dict[tuple[str, str, str], Tensor]:
+        """Return the adjacency matrix of each relation."""
+        return relation_kinds(
+            agent=values["agent_position"],
+            agent_valid=values["agent_valid"],
+            lane=values["lane_position"],
+            lane_valid=values["lane_valid"],
+            topology=values["lane_topology"],
+            config=self.config,
+        )
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        values = _named(self.signature.inputs, inputs)
+        agents = values["agent_valid"]
+        lanes = values["lane_valid"]
+        rows = {"A": agents.nonzero()[:, 0], "L": lanes.nonzero()[:, 0]}
+        # Number of each row among those without padding.
+        place = {"agent": agents.long().cumsum(0) - 1, "lane": lanes.long().cumsum(0) - 1}
+        outputs: list[Tensor] = []
+        for port, value in zip(self.signature.inputs, inputs, strict=True):
+            real = value
+            if port.name == "target":
+                real = place["agent"].index_select(0, value)
+            for axis, size in enumerate(port.shape):
+                if size in rows:
+                    real = real.index_select(axis, rows[size])
+            outputs.append(real.clone())
+        kinds = self.kinds(values)
+        edges: list[Tensor] = []
+        for relation in RELATIONS:
+            sender_type, _, receiver_type = relation
+            receiver, sender, kind = edges_of(kinds[relation])
+            sender = place[sender_type].index_select(0, sender)
+            receiver = place[receiver_type].index_select(0, receiver)
+            edges += [torch.stack((sender, receiver)), kind]
+        return (*outputs, *rows.values(), *edges)
 
 
-class Decoder(nn.Module):
-    """Tokens -> futures of the agents ``target``, in their own frames.
+class PaddedScene(Scene):
+    """Keep padding, moved beyond every radius, and list all pairs; those without an edge have kind 0."""
 
-    Inputs and outputs: ``SIGNATURES["decoder"]``.
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        values = _named(self.signature.inputs, inputs)
+        kinds = self.kinds(values)
+        for node in ("agent", "lane"):
+            valid = values[f"{node}_valid"][:, None]
+            values[f"{node}_position"] = torch.where(valid, values[f"{node}_position"], BEYOND_M)
+        rows = [torch.arange(values[f"{node}_valid"].shape[0]) for node in ("agent", "lane")]
+        edges: list[Tensor] = []
+        for relation in RELATIONS:
+            kind = kinds[relation]
+            R, S = kind.shape
+            receiver, sender = all_pairs(R, S, kind.device)
+            edges += [torch.stack((sender, receiver)), kind.flatten()]
+        return (*(value.clone() for value in values.values()), *rows, *edges)
 
-    Args:
-        temperature: divides the logits.
-    """
 
-    def __init__(self, decoder: ModeDecoder, temperature: float = 1.0) -> None:
-        super().__init__()
+class EncoderModel(Stage):
+    """An encoder on one scene."""
+
+    def __init__(self, encoder: TokenEncoder, scene: Scene, all_pairs: bool) -> None:
+        tokens = SIGNATURES["encoder"].outputs
+        super().__init__(Signature(scene.signature.outputs, tuple(map(_real, tokens))))
+        self.encoder = encoder
+        self.all_pairs = all_pairs
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self.encoder.encode(scene_batch(_named(self.signature.inputs, inputs), self.all_pairs))
+        return tokens.agent, tokens.lane
+
+
+class DecoderModel(Stage):
+    """A decoder on the tokens of one scene."""
+
+    def __init__(self, decoder: SceneDecoder, scene: Scene, all_pairs: bool, temperature: float) -> None:
+        super().__init__(Signature(scene.signature.outputs, SIGNATURES["decoder"].outputs))
         self.decoder = decoder
+        self.all_pairs = all_pairs
         self.temperature = temperature
 
-    def forward(
-        self,
-        agent_token: Tensor,
-        lane_context: Tensor,
-        agent_position: Tensor,
-        agent_heading: Tensor,
-        agent_valid: Tensor,
-        agent_velocity: Tensor,
-        agent_elapsed_s: Tensor,
-        agent_anchors: Tensor,
-        lane_position: Tensor,
-        lane_heading: Tensor,
-        lane_valid: Tensor,
-        target: Tensor,
-        step_s: Tensor,
-        *unused: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        agents = Pose(agent_position, agent_heading)
-        lanes = Pose(lane_position, lane_heading)
-        nodes = Nodes.of(agents, agent_valid, lanes, lane_valid)
-        targets = Pose(agent_position.index_select(0, target), agent_heading.index_select(0, target))
-
-        def relation(stage: int, poses: Pose[Tensor]) -> DenseRelation:
-            modes = self.decoder.mode.num_embeddings
-            agent = target if stage == 0 else target.repeat_interleave(modes)
-            return self._relation(stage, nodes, poses, agent)
-
-        anchors = agent_anchors.index_select(0, target)
-        velocity = agent_velocity.index_select(0, target)
-        elapsed_s = agent_elapsed_s.index_select(0, target)
-        steps_s = step_s.expand(elapsed_s.shape[0])
-        steady = constant_velocity(velocity, elapsed_s, steps_s, self.decoder.horizon)
-        start = self.decoder.start(anchors, steady)
-        scene = torch.cat((agent_token, lane_context))
-        token = agent_token.index_select(0, target)
-        prediction = self.decoder.decode(token, scene, targets, start, relation).merged()
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values = _named(self.signature.inputs, inputs)
+        batch = scene_batch(values, self.all_pairs)
+        tokens = SceneTokens(values["real_agent_token"], values["real_lane_context"], TokenGraph.of(batch))
+        prediction = self.decoder(tokens, batch, agents=values["real_target"]).merged()
         probability = (prediction.logits / self.temperature).softmax(-1)
         return prediction.trajectory, prediction.scale, probability
 
-    def _relation(self, stage: int, nodes: Nodes, poses: Pose[Tensor], agent: Tensor) -> DenseRelation:
-        """Relate each of ``poses`` ``[M]`` to the nodes within the radius and to its own ``agent``."""
-        node = torch.arange(nodes.valid.shape[0], device=agent.device)
-        is_self = node == agent[:, None]
-        distance = nodes.distance(poses)
-        radius = self.decoder.radius[stage]
-        edge = (distance <= radius) | is_self
-        node_kind = torch.where(node >= nodes.agents, 2, 1)
-        kind = torch.where(is_self, torch.zeros_like(node_kind), node_kind)
-        senders = nodes.poses.rows[:, None]
-        receivers = poses.rows[..., None]
-        features = edge_features(senders, receivers, kind, len(MODE_EDGE_KINDS))
-        fading = fade_out(distance, radius).where(~is_self, 0.0)
-        bias = self.decoder.scene_bias(stage, features, fading)
-        return DenseRelation.of_pairs(bias, edge, (nodes.poses, poses), complete=True)
+
+class InputRows(Stage):
+    """Put the tokens back into the rows of the inputs; padding gets zeros."""
+
+    def __init__(self) -> None:
+        encoder = SIGNATURES["encoder"]
+        tokens = [_real(port) for port in encoder.outputs]
+        valid = [port for port in encoder.inputs if port.name in ("agent_valid", "lane_valid")]
+        super().__init__(Signature((*tokens, *_ROWS, *valid), encoder.outputs))
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        agent, lane, agent_row, lane_row, agent_valid, lane_valid = inputs
+        return _padded(agent, agent_row, agent_valid), _padded(lane, lane_row, lane_valid)
+
+
+def _padded(tokens: Tensor, row: Tensor, valid: Tensor) -> Tensor:
+    padded = tokens.new_zeros(valid.shape[0], tokens.shape[1])
+    return padded.index_copy(0, row, tokens)
+
+
+def scene_batch(values: Mapping[str, Tensor], all_pairs: bool) -> SceneBatch:
+    """Build the batch of one scene from the outputs of :class:`Scene` or :class:`PaddedScene`."""
+    batch = SceneBatch()
+    if all_pairs:
+        batch.all_pairs = True
+    batch.scenario_id = [""]
+    batch.heading = values["real_scene_heading"][None]
+    batch.step_s = values["real_step_s"][None]
+    for node, names in FIELDS.items():
+        store = batch[node]
+        for name in names:
+            if f"real_{name}" in values:
+                store[name.removeprefix(f"{node}_")] = values[f"real_{name}"]
+        size = store.heading.shape[0]
+        store.num_nodes = size
+        store.batch = torch.zeros_like(store.heading, dtype=torch.int64)
+        store.ptr = torch.tensor([0, 1]) * size
+    for relation in RELATIONS:
+        sender, _, receiver = relation
+        batch[relation].edge_index = values[f"{sender}_{receiver}_index"]
+        batch[relation].edge_kind = values[f"{sender}_{receiver}_kind"]
+    return batch
+
+
+def _named(ports: Sequence[Port], values: Sequence[Tensor]) -> dict[str, Tensor]:
+    return dict(zip(port_names(ports), values, strict=True))

@@ -23,7 +23,7 @@ from torch.export import Dim, ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from trajpred.errors import DataError
-from trajpred.export.any_model import Chain
+from trajpred.export.graphs import Chain
 from trajpred.export.interface import port_names, ports_among
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
@@ -107,6 +107,9 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
     Raises: DataError that names the module and the operation that cannot be traced or converted.
     """
     if isinstance(module, Chain):
+        if module.all_pairs:
+            A, L = sizes["A"], sizes["L"]
+            sizes = dict(sizes) | {"a": A, "l": L, "e0": A * A, "e1": A * L, "e2": L * A, "e3": L * L}
         stages: dict[str, onnx.ModelProto] = {}
         for i, stage in enumerate(module.stages):
             stages[f"stage_{i}"] = _traced(stage, stage.signature, sizes, opset)
@@ -269,6 +272,11 @@ def _index_add(values: Any, dim: int, index: Any, source: Any, alpha: int = 1) -
     """
     if alpha != 1:
         source = opset18.Mul(source, opset18.CastLike(opset18.Constant(value_float=float(alpha)), source))
+    return _scattered(values, dim, index, source, "add")
+
+
+def _scattered(values: Any, dim: int, index: Any, source: Any, reduction: str) -> Any:
+    """Scatter ``source`` to the rows ``index`` of the axis ``dim`` of ``values``."""
     rank = len(source.shape)
     other_axes = list(range(rank))
     other_axes.remove(dim % rank)
@@ -276,12 +284,18 @@ def _index_add(values: Any, dim: int, index: Any, source: Any, alpha: int = 1) -
     if other_axes:
         rows = opset18.Unsqueeze(index, opset18.Constant(value_ints=other_axes))
     rows = opset18.Expand(rows, opset18.Shape(source))
-    return opset18.ScatterElements(values, rows, source, axis=dim, reduction="add")
+    return opset18.ScatterElements(values, rows, source, axis=dim, reduction=reduction)
+
+
+def _index_copy(values: Any, dim: int, index: Any, source: Any) -> Any:
+    """Translate ``index_copy`` to ScatterElements: one scatter along any axis, without transposing."""
+    return _scattered(values, dim, index, source, "none")
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.prims.hypot.default: _hypot,
     torch.ops.aten.index_add.default: _index_add,
+    torch.ops.aten.index_copy.default: _index_copy,
 }
 
 

@@ -142,7 +142,8 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     left = torch.addcmul(y * cos, x, sin, value=-1)
     position, heading_vector = torch.stack((forward, left), 1)
     distance = position[0].hypot(position[1])  # vectorised, unlike a norm over the first axis
-    gap = (distance - centre).mul_(slope)
+    # At most 9: exp of less than -87 is denormal, and products with denormal numbers are slow.
+    gap = (distance - centre).mul_(slope).clamp_(-9.0, 9.0)
     parts = (
         gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
         position / POSE_SCALE,

@@ -1,12 +1,12 @@
 """Cut forecasting scenarios out of CommonRoad's: lanelets and recorded obstacles, versions 2018b and 2020a.
 
-Windows of 11 s, of which 5 s are observed, begin every 1.5 s. A shorter recording is one window, too: the
-same share of it is observed, and the steps before and after it are unknown. Steps are as long as in the file.
+Windows of 11 s, of which 5 s are observed, begin every 1.5 s, or as the options say
+(:class:`~trajpred.sources.windows.Windows`). Steps are as long as in the file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
@@ -17,9 +17,9 @@ from trajpred.data.geometry import norm, rotate
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import STANDING_SPEED, given_heading
 from trajpred.data.registry import register
+from trajpred.data.resample import recut, resample
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
-from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps.commonroad import read as read_lanelets
 from trajpred.integrations.maps.segments import lane_map_of
@@ -35,6 +35,7 @@ from trajpred.sources.reading import (
     read_bytes,
     readable,
 )
+from trajpred.sources.windows import Windows, roles
 
 
 def is_static_obstacle(obstacle: Element) -> bool:
@@ -70,16 +71,6 @@ def _value(state: Element, name: str) -> float:
     return sum(numbers) / len(numbers)
 
 
-#: Seconds of a window.
-WINDOW_S = 11.0
-#: Seconds of a window that are observed.
-OBSERVED_S = 5.0
-#: Seconds of the shortest recording.
-SHORTEST_S = 2.0
-#: Usual seconds between the starts of two windows.
-EVERY_S = 1.5
-#: A road user that moves this far (metres) between the first and the last recorded step is scored.
-MOVED_M = 2.0
 #: The object type of each type of obstacles; any other is ``unknown``.
 OBJECT_TYPE = {
     "car": "vehicle",
@@ -98,15 +89,10 @@ OBJECT_TYPE = {
     "constructionZone": "construction",
 }
 _OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
-_ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
 
 
-def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
-    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val.
-
-    Args:
-        every_s: seconds between the starts of two windows, in whole steps, at least one.
-    """
+def discover(raw: Path, options: Windows = Windows()) -> dict[str, list[RawScenario]]:
+    """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
     files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
     if not any(files.values()):
         files = {"val": sorted(raw.glob("*.xml"))}
@@ -114,16 +100,16 @@ def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]
     for split, recordings in files.items():
         splits[split] = []
         for file in recordings:
-            splits[split] += _windows(file, every_s)
+            splits[split] += _windows(file, options)
     return splits
 
 
-def _windows(file: Path, every_s: float) -> list[RawScenario]:
+def _windows(file: Path, options: Windows) -> list[RawScenario]:
     """List the windows of a file; one if it cannot be read."""
     try:
         with readable(file, "recording"):
             recording = _Recording.of(parse(read_bytes(file)))
-            starts = list(recording.starts(every_s))
+            starts = list(options.starts(recording.steps, recording.step_s))
     except DataError:
         starts = [0]  # reading the window reports the reason
     return [RawScenario(_window_name(file, start), file, start) for start in starts]
@@ -133,7 +119,7 @@ def _window_name(file: Path, start: int) -> str:
     return f"{file.stem}_{start:03d}"
 
 
-def read(raw: RawScenario) -> Scenario:
+def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
     """Read a window, or the first one of a file. Raises: DataError naming the file and the field at fault."""
     start = raw.part or 0
     with readable(raw.path, "recording"), np.errstate(all="ignore"):
@@ -141,7 +127,10 @@ def read(raw: RawScenario) -> Scenario:
         require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
         parts = read_lanelets(root)
         name = _window_name(raw.path, start)
-        scenario = _Recording.of(root).window(start, name, lane_map_of(parts), _city(root))
+        scenario = _Recording.of(root).window(start, options, name, lane_map_of(parts), _city(root))
+        if options.step_s is not None:
+            observed, steps = options.steps(options.step_s)
+            scenario = recut(resample(scenario, options.step_s), observed, steps - observed)
     parts.problems.warn(raw.path)
     return scenario
 
@@ -206,37 +195,30 @@ class _Recording:
         speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
         return cls(step_s, names, kinds, is_static, table)
 
-    def starts(self, every_s: float) -> range:
-        """Return the first steps of the windows. Raises: DataError if the recording is too short for one."""
-        steps = self.state.shape[1]
-        window = round(WINDOW_S / self.step_s)
-        short = f"the obstacles are recorded for {steps * self.step_s:.1f} s, less than {SHORTEST_S:g} s"
-        require(steps * self.step_s >= SHORTEST_S, "time", short)
-        last = max(steps - window, 0)
-        stride = max(1, round(every_s / self.step_s))
-        return range(0, last + 1, stride)
+    @property
+    def steps(self) -> int:
+        """Number of recorded steps."""
+        return self.state.shape[1]
 
-    def window(self, start: int, name: str, lane_map: LaneMap, city: str) -> Scenario:
+    def window(self, start: int, options: Windows, name: str, lane_map: LaneMap, city: str) -> Scenario:
         """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
-        require(start in self.starts(self.step_s), "window", f"none begins at step {start}")
-        steps = round(WINDOW_S / self.step_s)
+        every_step = replace(options, every_s=self.step_s)
+        require(start in every_step.starts(self.steps, self.step_s), "window", f"none begins at step {start}")
+        observed, steps = options.steps(self.step_s)
         state = self.state[:, start : start + steps]
-        missing = steps - state.shape[1]
-        before = round(missing * OBSERVED_S / WINDOW_S)
-        observed = round(steps * OBSERVED_S / WINDOW_S)
         kept = np.flatnonzero(np.isfinite(state).any((1, 2)))
-        state = state[kept]
-        whole = np.isfinite(state[..., 0]).all(1)
-        moved = norm(state[:, -1, :2] - state[:, 0, :2]) >= MOVED_M
-        state = np.pad(state, ((0, 0), (before, missing - before), (0, 0)), constant_values=np.nan)
-        kinds: list[str] = []
-        names: list[str] = []
-        for row in kept:
-            kinds.append(self.object_type[row])
-            names.append(self.name[row])
-        user = np.isin(kinds, _ROAD_USERS)
-        candidate = _candidates(user, self.is_static[kept], state[:, observed - 1, 0])
-        focal = _focal(state[..., :2], candidate, observed, round(1 / self.step_s))
+        before = options.unknown_before(self.steps, self.step_s)
+        after = steps - state.shape[1] - before
+        state = np.pad(state[kept], ((0, 0), (before, after), (0, 0)), constant_values=np.nan)
+        kinds = [self.object_type[row] for row in kept]
+        focal, category = roles(
+            state[..., :2],
+            np.isfinite(state[..., 0]),
+            kinds,
+            observed=observed,
+            step_s=self.step_s,
+            is_static=self.is_static[kept],
+        )
         heading, velocity = _motion(state, observed, self.step_s, focal)
         return Scenario.from_arrays(
             state[..., :2],
@@ -245,9 +227,9 @@ class _Recording:
             heading=heading,
             velocity=velocity,
             object_type=kinds,
-            track_id=names,
+            track_id=[self.name[row] for row in kept],
             focal=focal,
-            category=np.where(user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED),
+            category=category,
             map=lane_map,
             scenario_id=name,
             city=city,
@@ -282,33 +264,4 @@ def _motion(
     return np.where(np.isfinite(heading), given_heading(heading), estimate.heading), velocity
 
 
-def _candidates(
-    user: NDArray[np.bool_], is_static: NDArray[np.bool_], x: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return ``[A]`` which tracks can be focal: road users at the last observed step, static ones last.
-
-    ``x`` ``[A]`` is not finite where a track is not seen at that step. Raises: DataError if there is none.
-    """
-    seen = user & np.isfinite(x)
-    require(bool(seen.any()), "obstacle", "no road user is seen at the last observed step")
-    moving = seen & ~is_static
-    return moving if moving.any() else seen
-
-
-def _focal(position: NDArray[np.float64], candidate: NDArray[np.bool_], now: int, second: int) -> int:
-    """Choose the focal one of the tracks ``[A, T, 2]``, of which some are candidates.
-
-    It is the one that is seen at the most steps; of several the one that departs farthest from the velocity
-    of its last observed second.
-    """
-    last = position[:, now - 1]
-    steps = position.shape[1]
-    back = max(now - 1 - second, 0)
-    step = (last - position[:, back]) / max(now - 1 - back, 1)
-    steady = last[:, None] + step[:, None] * np.arange(1, steps - now + 1)[:, None]
-    error = np.nan_to_num(norm(steady - position[:, now:])).max(axis=1)
-    seen = np.where(candidate, np.isfinite(position[..., 0]).sum(1), -1)
-    return int(np.lexsort((error, seen))[-1])
-
-
-register("source", "commonroad")(Source(discover, read, "*.xml, or {train,val,test}/*.xml", EVERY_S))
+register("source", "commonroad")(Source(discover, read, "*.xml, or {train,val,test}/*.xml", Windows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,53 +29,32 @@ MAX_TEMPERATURE = 1e3
 MIN_COUNT = 100
 
 
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability diagram of ``B`` bins of equal width over [0, 1], as sums, which can be added.
+class Reliability(NamedTuple):
+    """How often modes are the best one, for expected calibration errors.
 
     Attributes:
-        count: ``[B]`` modes.
-        total: ``[B]`` sum of their probabilities.
-        hits: ``[B]`` how many were the best.
+        bins: ``[N]`` of each mode, by its probability.
+        excess: ``[N]``, 1 of a best mode, else 0, minus its probability.
+        modes: of each agent.
     """
 
-    count: NDArray[np.float64]
-    total: NDArray[np.float64]
-    hits: NDArray[np.float64]
-
-    def __add__(self, other: Reliability) -> Reliability:
-        return Reliability(
-            count=self.count + other.count,
-            total=self.total + other.total,
-            hits=self.hits + other.hits,
-        )
+    bins: NDArray[np.int64]
+    excess: NDArray[np.float64]
+    modes: int
 
     @property
     def expected_calibration_error(self) -> float:
         """``Σ_b n_b / n |frequency_b - probability_b|`` (Guo et al. 2017, "On Calibration of Modern Neural
         Networks", equation 3); NaN without modes."""
-        modes = self.count.sum()
-        if modes == 0:
+        if not len(self.bins):
             return float("nan")
-        return float(np.abs(self.hits - self.total).sum() / modes)
-
-    def diagram(self) -> dict[str, list[float]]:
-        """Return mean ``probability``, ``frequency`` of hits and ``count`` of each bin in use."""
-        used = self.count > 0
-        count = self.count[used]
-        probability = self.total[used] / count
-        frequency = self.hits[used] / count
-        return {
-            "probability": probability.tolist(),
-            "frequency": frequency.tolist(),
-            "count": count.astype(np.int64).tolist(),
-        }
+        return float(np.abs(np.bincount(self.bins, self.excess)).sum() / len(self.bins))
 
 
 def reliability(
     probability: NDArray[np.float64], best: NDArray[np.int64], bins: int = 10, top_only: bool = False
 ) -> Reliability:
-    """Count how often modes of a predicted probability are the best one.
+    """Sort modes into ``bins`` of equal width by their probability, and say whether they are the best.
 
     Args:
         probability: ``[A, K]`` in [0, 1].
@@ -90,13 +70,8 @@ def reliability(
         top = probability.argmax(1)[:, None]
         probability = np.take_along_axis(probability, top, 1)
         is_best = np.take_along_axis(is_best, top, 1)
-    weight = probability.ravel()
-    index = np.clip((weight * bins).astype(np.int64), 0, bins - 1)
-    return Reliability(
-        count=np.bincount(index, minlength=bins).astype(float),
-        total=np.bincount(index, weight, minlength=bins).astype(float),
-        hits=np.bincount(index, is_best.ravel(), minlength=bins).astype(float),
-    )
+    index = np.clip((probability * bins).astype(np.int64), 0, bins - 1)
+    return Reliability(index.ravel(), (is_best - probability).ravel(), probability.shape[1])
 
 
 def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> float:
@@ -158,6 +133,17 @@ def laplace_levels(error: NDArray[np.float64], scale: NDArray[np.float64]) -> ND
         scale: ``[..., 2]`` metres, the best mode's.
     """
     return -np.expm1(-np.abs(error) / scale)
+
+
+def fraction_within(levels: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    """Compute the fraction ``[A]`` of the true coordinates that the central intervals of ``level`` contain.
+
+    Args:
+        levels: ``[A, F, 2]``, see :func:`laplace_levels`; NaN where unknown; NaN if all are.
+    """
+    known = np.isfinite(levels).sum(axis=(1, 2))
+    within = (levels <= level).sum(axis=(1, 2))
+    return np.divide(within, known, out=np.full(len(levels), np.nan), where=known > 0)
 
 
 def conformal_radius(score: NDArray[np.float64], coverage: float) -> float:
@@ -284,4 +270,4 @@ class ConformalRegions:
             count = np.array(counts, np.int64)
             return cls(float(record["coverage"]), horizons, radius, count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise DataError(f"are no conformal regions ({error!r})", field="regions") from None
+            raise DataError(f"are not conformal regions ({error!r})", field="regions") from None

@@ -34,8 +34,8 @@ class Errors(NamedTuple):
     average_heading: Tensor | None = None
     final_heading: Tensor | None = None
 
-    def top(self, k: int) -> Errors:
-        """Select the ``k`` most probable modes, or all if there are fewer."""
+    def top(self, k: int | None) -> Errors:
+        """Select the ``k`` most probable modes, or all if there are fewer or ``k`` is None."""
         top: dict[str, Tensor] = {}
         for name, values in self._asdict().items():
             if values is not None:

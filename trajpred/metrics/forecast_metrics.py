@@ -12,12 +12,11 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from trajpred.data.splits import GROUPS
-from trajpred.metrics.compute import agent_metrics
-from trajpred.metrics.registry import columns, metric_of
+from trajpred.metrics.registry import agent_metrics, columns_of
 
 
 class ForecastMetrics(Metric):
-    """Means over groups of agents of the registry's ``training`` metrics.
+    """Means over groups of agents of the headline metrics, for all their K.
 
     Every agent counts once, in whatever batches. Agents without a valid future step are omitted. A non-finite
     forecast, or one with a non-finite probability, is not: it makes its group's mean NaN.
@@ -41,15 +40,8 @@ class ForecastMetrics(Metric):
     def __init__(self, groups: Sequence[str] = GROUPS) -> None:
         super().__init__()
         self.groups = tuple(groups)
-        self.names = columns("training")
-        metrics: set[str] = set()
-        ks: set[int] = set()
-        for column in self.names:
-            metric = metric_of(column).name
-            metrics.add(metric)
-            ks.add(int(column.removeprefix(metric)))
-        self.metrics = sorted(metrics)
-        self.ks = sorted(ks)
+        self.columns = [column for column in columns_of("displacement") if column.metric.headline]
+        self.names = [column.title for column in self.columns]
         total = torch.zeros(len(self.groups), len(self.names), dtype=torch.float64)
         count = torch.zeros(len(self.groups), dtype=torch.int64)
         self.add_state("total", total, dist_reduce_fx="sum")
@@ -79,7 +71,7 @@ class ForecastMetrics(Metric):
         if set(members) != set(self.groups):
             raise ValueError(f"groups given: {sorted(members)}; expected: {sorted(self.groups)}")
         counted = torch.stack([members[name] & has_truth for name in self.groups])
-        metrics = agent_metrics(trajectory, probability, target, valid, self.ks, self.metrics)
+        metrics = agent_metrics(trajectory, probability, target, valid, columns=self.columns)
         values = torch.stack([metrics[name] for name in self.names], dim=1).to(self.total.dtype)
         # Not a matrix product: 0 * NaN would add the values of omitted agents to the sums.
         self.total += torch.where(counted[..., None], values, 0.0).sum(dim=1)

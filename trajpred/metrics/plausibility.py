@@ -176,7 +176,7 @@ def collisions(
     origin_heading: NDArray[np.float64],
     box_scale: float = BOX_SCALE,
 ) -> NDArray[np.bool_]:
-    """Return whether an agent's oriented box overlaps another's in world k: mode k of all agents of a scene.
+    """Return whether an agent's oriented box overlaps another's of its scene in joint mode k.
 
     av2's threshold of 1 m between centres passes cars that scrape along each other and rejects people side
     by side. Pairs that already overlap at the last observed pose are ignored: there, the size or the
@@ -290,7 +290,7 @@ class Futures:
         probability: ``[A, K]``.
         target: ``[A, F, 2]`` metres; valid: ``[A, F]``: the true futures.
         modes: ``[A]`` int64, how many of the K modes an agent has; further ones have probability 0.
-        in_world: ``[A]`` bool, agents whose modes are worlds together with those of the same scene.
+        is_joint: ``[A]`` bool, agents whose modes are joint with those of the same scene.
         step_s: seconds between future steps.
     """
 
@@ -306,7 +306,7 @@ class Futures:
     target: NDArray[np.float64]
     valid: NDArray[np.bool_]
     modes: NDArray[np.int64]
-    in_world: NDArray[np.bool_]
+    is_joint: NDArray[np.bool_]
     step_s: float
 
     @cached_property
@@ -374,16 +374,16 @@ class FuturesUntil(NamedTuple):
         total = (self.futures.probability * broken).sum(axis=1)
         return np.where(self.futures.applies, total, np.nan)
 
-    def share_of_modes(self, rule: str) -> NDArray[np.float64]:
-        """Compute the share ``[A]`` of the modes that break one of :data:`RULES`, all modes alike.
+    def fraction_of_modes(self, rule: str) -> NDArray[np.float64]:
+        """Compute the fraction ``[A]`` of the modes that break one of :data:`RULES`, all modes alike.
 
         NaN for agents that the rules do not apply to.
         """
         broken = self.futures.broken[rule][:, :, self.steps - 1]
         modes = self.futures.modes[:, None]
         exists = np.arange(broken.shape[1]) < modes
-        share = (broken * exists).sum(axis=1) / modes[:, 0]
-        return np.where(self.futures.applies, share, np.nan)
+        fraction = (broken * exists).sum(axis=1) / modes[:, 0]
+        return np.where(self.futures.applies, fraction, np.nan)
 
     def standing_drift(self) -> NDArray[np.float64]:
         """Compute how far the modes of standing agents end from where these stand: ``[A]`` metres.
@@ -401,10 +401,11 @@ class FuturesUntil(NamedTuple):
         return np.where(stands, drift, np.nan)
 
 
-def collision_share(futures: Futures) -> NDArray[np.float64]:
-    """Compute the probability ``[A]`` of the worlds in which an agent collides; NaN without worlds."""
-    rows = futures.in_world
-    share = np.full(len(futures.scene), np.nan)
+def collision_probability(until: FuturesUntil) -> NDArray[np.float64]:
+    """Compute the probability ``[A]`` of the joint modes in which an agent collides, NaN without any."""
+    futures = until.futures
+    rows = futures.is_joint
+    probability = np.full(len(futures.scene), np.nan)
     hit = collisions(
         futures.trajectory[rows],
         futures.heading[rows],
@@ -413,8 +414,8 @@ def collision_share(futures: Futures) -> NDArray[np.float64]:
         futures.origin[rows],
         futures.origin_heading[rows],
     )
-    share[rows] = (futures.probability[rows] * hit).sum(1)
-    return share
+    probability[rows] = (futures.probability[rows] * hit).sum(1)
+    return probability
 
 
 def kinematics(

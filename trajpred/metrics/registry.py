@@ -1,49 +1,52 @@
-"""The registry of metrics: the function, label and unit of each.
+"""The metrics: the function, label and unit of each, and the columns that they have in tables.
 
-A metric is one entry of :data:`METRICS`. Evaluation, JSON, tables, training curves, captions and the web page
-read the registry. ``standard.py`` contains the metrics that ship with trajpred, and ``layout.py`` the columns
-of the tables. docs/concepts/metrics.md defines the metrics.
+A metric is one row of :data:`METRICS`, which evaluation, tables, training curves, captions and the web page
+read. docs/concepts/metrics.md defines the metrics.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trajpred.data.registry import REGISTRIES, Registry, package_of
+from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError, quoted, require
+from trajpred.metrics.calibration import fraction_within
+from trajpred.metrics.consistency import Matched
+from trajpred.metrics.displacement import missed, mode_errors, of_best, with_brier
+from trajpred.metrics.joint import joint_modes
+from trajpred.metrics.plausibility import FuturesUntil, collision_probability
 
-Kind = Literal["displacement", "plausibility", "world", "streaming"]
-Table = Literal["training", "progress", "results", "interval", "breakdown", "side by side", "seconds ahead"]
+if TYPE_CHECKING:  # tables of results need no torch
+    from torch import Tensor
 
-#: The tables that have columns of K = 6 only.
-TABLES_OF_SIX: tuple[Table, ...] = ("breakdown", "seconds ahead")
+Kind = Literal["displacement", "plausibility", "calibration", "joint", "streaming"]
+#: The number of modes of breakdowns, of metrics by seconds ahead, and of the page.
+MODES = 6
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, of which lower values are better.
+    """A metric, of which lower values are better, except for those of calibration.
 
     Attributes:
-        name: the name, not ending in a digit; displacement metrics are evaluated for several K, which is
-            appended: ``minADE6``.
+        name: displacement metrics have K appended: ``minADE6``.
         compute: returns one value per agent ``[A]``, or per scene ``[S]``. Its argument depends on ``kind``.
-        label: what is measured, for titles.
-        unit: ``m``, ``rad``, or empty for shares.
+        label: what is measured, for titles of curves.
+        unit: ``m``, ``rad``, or empty for fractions.
         kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
-            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`, only with
-            ``--plausibility``), ``world`` (from :class:`~trajpred.metrics.compute.Worlds`), or ``streaming``
-            (from :class:`~trajpred.metrics.consistency.Matched`, only with ``--streaming``).
-        tables: the tables in which the metric appears, and for which K there: ``training`` (validation
-            curves), ``progress`` (the progress bar), ``results`` (comparisons of predictors), ``interval``
-            (comparisons with intervals, values per scenario), ``breakdown`` (horizons, breakdowns, the page),
-            ``side by side`` (breakdowns of several groups) and ``seconds ahead`` (horizons, only with
-            ``--plausibility``). Every metric appears in the main table of an evaluation. Those in
-            ``breakdown`` have K = 6 there and cannot use headings; ``seconds ahead`` has K = 6, too.
-        ks: evaluate a displacement metric for these K only, whatever is asked for.
-        per_actor: a world metric that is averaged over actors, not over scenes, as av2's leaderboard did.
+            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`) and ``calibration``
+            (from levels, :func:`~trajpred.metrics.calibration.laplace_levels`), both only with
+            ``--plausibility``, ``joint`` (from :class:`~trajpred.metrics.joint.JointModes`), or ``streaming``
+            (from :class:`~trajpred.metrics.consistency.Matched`, only with ``stress --updates``).
+        ks: the K of a displacement metric in an evaluation.
+        headline: those K of its columns in comparisons; a metric with any is in training curves, and one with
+            K = 6 in breakdowns, by seconds ahead, and on the page.
+        ahead: with ``--plausibility``, evaluate it by seconds ahead, too.
+        weight: the column by which means are weighted, if any.
 
     Example:
         >>> register(Metric("maxFDE", lambda errors: errors.final.amax(1), "Worst endpoint"))
@@ -51,12 +54,13 @@ class Metric:
 
     name: str
     compute: Callable[[Any], Any]
-    label: str
+    label: str = ""
     unit: str = "m"
     kind: Kind = "displacement"
-    tables: Mapping[Table, tuple[int, ...]] = field(default_factory=dict)
-    ks: tuple[int, ...] = ()
-    per_actor: bool = False
+    ks: tuple[int, ...] = (1, MODES)
+    headline: tuple[int, ...] = ()
+    ahead: bool = False
+    weight: str = ""
 
     @property
     def code(self) -> object:
@@ -74,28 +78,91 @@ class Metric:
         return values
 
 
-#: Names of the numbers beside the metrics.
-NUMBERS = ("count", "actors", "incomplete")
+class Column(NamedTuple):
+    """A metric in a table.
+
+    Attributes:
+        k: the number of most probable modes that count; None of metrics without K.
+        ahead: seconds after which the future is taken to end; None for the whole future.
+        after: seconds of history of an earlier update; None for the forecast itself.
+    """
+
+    metric: Metric
+    k: int | None = None
+    ahead: int | None = None
+    after: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Metric and K, such as ``minFDE6``."""
+        return self.metric.name if self.k is None else f"{self.metric.name}{self.k}"
+
+    @property
+    def name(self) -> str:
+        """Name in a table of agents: ``minFDE6``, ``minFDE6_3s``, ``minFDE6_after_1.5s``."""
+        parts = [self.title]
+        if self.ahead is not None:
+            parts.append(f"{self.ahead}s")
+        if self.after is not None:
+            parts.append(f"after_{self.after:g}s")
+        return "_".join(parts)
+
+
+_heading = partial(Metric, unit="rad", ks=(MODES,))
+_plausibility = partial(Metric, kind="plausibility", unit="")
+_calibration = partial(Metric, kind="calibration", unit="", weight="coordinates")
+_joint = partial(Metric, kind="joint")
+_actors = partial(Metric, kind="joint", unit="", weight="actors")
+_streaming = partial(Metric, kind="streaming")
+_BOTH = (1, MODES)
+_MISSED = "Fraction missed by more than 2 m"
+_STANDARD = (
+    Metric("minADE", lambda errors: errors.average.amin(1), "Average error", headline=_BOTH),
+    Metric("minFDE", lambda errors: errors.final.amin(1), "Final error", headline=_BOTH, ahead=True),
+    Metric("MR", lambda errors: missed(errors.final.amin(1)), _MISSED, unit="", headline=_BOTH),
+    Metric("brier-minFDE", lambda errors: with_brier(errors.final, errors.probability), headline=(MODES,)),
+    Metric("brier-minADE", lambda errors: with_brier(errors.average, errors.probability)),
+    Metric("ADE-of-best-FDE", lambda errors: of_best(errors.final, errors.average)),
+    _heading("average heading error", lambda errors: of_best(errors.final, errors.average_heading)),
+    _heading("final heading error", lambda errors: of_best(errors.final, errors.final_heading), ahead=True),
+    _plausibility("off-road", lambda until: until.probability_of("off-road")),
+    _plausibility("wrong-way", lambda until: until.probability_of("wrong-way")),
+    _plausibility("infeasible", lambda until: until.probability_of("infeasible")),
+    _plausibility("collision", collision_probability),
+    _plausibility("off-road futures", lambda until: until.fraction_of_modes("off-road"), ahead=True),
+    _plausibility("wrong-way futures", lambda until: until.fraction_of_modes("wrong-way"), ahead=True),
+    _plausibility("infeasible futures", lambda until: until.fraction_of_modes("infeasible"), ahead=True),
+    _plausibility("standing drift", FuturesUntil.standing_drift, unit="m", ahead=True),
+    _calibration("held by 50% interval", partial(fraction_within, level=0.5)),
+    _calibration("held by 80% interval", partial(fraction_within, level=0.8), ahead=True),
+    _calibration("held by 90% interval", partial(fraction_within, level=0.9)),
+    _calibration("held by 95% interval", partial(fraction_within, level=0.95)),
+    _joint("avgMinADE", lambda modes: modes.average.amin(1)),
+    _joint("avgMinFDE", lambda modes: modes.final.amin(1)),
+    _joint("avgBrierMinFDE", lambda modes: with_brier(modes.final, modes.probability)),
+    _actors("actorMR", lambda modes: modes.missed),
+    _actors("actorCR", lambda modes: modes.collided),
+    _streaming("mode displacement", Matched.displacement),
+    _streaming("weighted displacement", Matched.weighted_displacement),
+    _streaming("switches", Matched.switched, unit=""),
+    _streaming("probability change", Matched.probability_change, unit=""),
+)
+#: Names of the columns and numbers beside the metrics.
+COLUMNS = (
+    *("evaluation", "predictor", "scenario_id", "track_id", "group", *GROUPS),
+    *("class", "city", "manoeuvre", "speed", "neighbours", "error"),
+    *("predicted", "probability", "best", "coordinates", "complete", "actors", "count", "incomplete"),
+)
 #: All metrics by name, in the order of the tables.
 METRICS: Registry[Metric] = REGISTRIES["metric"]
-METRICS.taken = lambda: NUMBERS
+METRICS.taken = lambda: COLUMNS
+METRICS.update({metric.name: metric for metric in _STANDARD})
 
 
 def register(metric: Metric) -> None:
-    """Add a metric to :data:`METRICS`.
-
-    Raises:
-        DataError: the name ends in a digit or is taken, or a table has a K that it cannot show.
-    """
-    ends = f"must not end in a digit, which would be read as K: {metric.name!r}"
+    """Add a metric to :data:`METRICS`. Raises: DataError if the name ends in a digit or is taken."""
+    ends = f"must not end in a digit, to which K would be appended: {metric.name!r}"
     require(not metric.name[-1:].isdigit(), "name", ends)
-    for table in TABLES_OF_SIX:
-        ks = metric.tables.get(table, (6,))
-        require(ks == (6,), "tables", f"must have K = 6 in {table}")
-    if metric.ks:
-        for ks in metric.tables.values():
-            evaluated = set(ks) <= set(metric.ks)
-            require(evaluated, "tables", f"have other K than ks: {metric.ks}")
     METRICS[metric.name] = metric
 
 
@@ -104,89 +171,75 @@ def metrics_of(kind: Kind) -> list[Metric]:
     return [metric for metric in METRICS.values() if metric.kind == kind]
 
 
-def metric_names(kind: Kind) -> tuple[str, ...]:
-    """List the names, without K, of the metrics of a kind."""
-    return tuple(metric.name for metric in metrics_of(kind))
+def columns_of(kind: Kind) -> list[Column]:
+    """List the columns of a kind over the whole future, by K."""
+    if kind != "displacement":
+        return [Column(metric) for metric in metrics_of(kind)]
+    found: list[Column] = []
+    for metric in metrics_of(kind):
+        found += [Column(metric, k) for k in {*metric.ks, *metric.headline}]
+    return sorted(found, key=lambda column: column.k or 0)
 
 
-def metric_of(column: str) -> Metric:
-    """Return the metric of a column, such as ``minADE`` for ``minADE6``.
+def headline(k: int | None = None) -> list[Column]:
+    """List the columns of comparisons by K, or those of one ``k``."""
+    found = [column for column in columns_of("displacement") if column.k in column.metric.headline]
+    return [column for column in found if k is None or column.k == k]
 
-    Raises:
-        KeyError: there is no such metric.
+
+def agent_metrics(
+    trajectory: Tensor,
+    probability: Tensor,
+    target: Tensor,
+    valid: Tensor,
+    heading: Tensor | None = None,
+    target_heading: Tensor | None = None,
+    *,
+    columns: Iterable[Column] | None = None,
+) -> dict[str, Tensor]:
+    """Compute displacement metrics of each agent for its K most probable modes: ``[A]`` by metric and K.
+
+    NaN for agents with a probability that is not finite.
+
+    Args:
+        trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
+        target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool.
+        heading: ``[A, K, F]`` radians; target_heading: ``[A, F]``, NaN at steps where it is unknown.
+        columns: metrics and their K; by default all, those of headings only where headings are given.
+
+    Example:
+        >>> import torch
+        >>> ahead = torch.tensor([[[[1.0, 0.0], [2.0, 0.0]]]])
+        >>> valid = torch.ones(1, 2, dtype=torch.bool)
+        >>> agent_metrics(ahead, torch.ones(1, 1), torch.zeros(1, 2, 2), valid)["minADE1"]
+        tensor([1.5000])
     """
-    if column in METRICS:
-        return METRICS[column]
-    name = re.sub(r"\d+$", "", column)
-    return METRICS[name]
+    import torch
+
+    if columns is None:
+        columns = columns_of("displacement")
+        if heading is None:
+            columns = [column for column in columns if column.metric.unit != "rad"]
+    errors = mode_errors(trajectory, probability, target, valid, heading, target_heading)
+    found: dict[str, Tensor] = {}
+    for column in columns:
+        values = column.metric.values(errors.top(column.k), len(trajectory))
+        found[column.title] = torch.as_tensor(values)
+    return found
 
 
-#: For each table of a metric the K of its columns; metrics without K have none.
-Layout = dict[Table, tuple[int, ...]]
+def joint_metrics(
+    trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor, scene: Tensor
+) -> dict[str, Tensor]:
+    """Compute the joint metrics ``[S]`` of each scene by name.
 
-AVERAGE_ERROR: Layout = {
-    "training": (1, 6),
-    "progress": (6,),
-    "results": (1, 6),
-    "interval": (6,),
-    "breakdown": (6,),
-}
-FINAL_ERROR: Layout = {
-    "training": (1, 6),
-    "progress": (6,),
-    "results": (1, 6),
-    "interval": (1, 6),
-    "breakdown": (6,),
-    "side by side": (6,),
-    "seconds ahead": (6,),
-}
-MISS_RATE: Layout = {
-    "training": (1, 6),
-    "results": (1, 6),
-    "interval": (6,),
-    "breakdown": (6,),
-    "side by side": (6,),
-}
-BRIER: Layout = {
-    "training": (1, 6),
-    "results": (6,),
-    "interval": (6,),
-    "breakdown": (6,),
-}
-#: Metrics of headings and plausibility that are reported by seconds ahead.
-AHEAD: Layout = {"seconds ahead": (6,)}
-#: The central interval of the predicted Laplace distributions whose coverage is reported beside them.
-INTERVAL = 0.8
-#: The column of that coverage, which is no metric: neither lower nor higher values are better.
-HELD = f"held by {INTERVAL:.0%} interval"
+    NaN for scenes whose probabilities are not finite. Arguments are those of
+    :func:`~trajpred.metrics.joint.joint_modes`.
+    """
+    import torch
 
-
-def columns(table: Table) -> tuple[str, ...]:
-    """List the columns of a table, such as ``minADE6``, by K; metrics that have no K last."""
-    errors = metrics_of("displacement")
-    names: list[str] = []
-    for k in _ks(errors, table):
-        names += [f"{metric.name}{k}" for metric in errors if k in metric.tables.get(table, ())]
-    names += names_in(table, "plausibility")
-    names += names_in(table, "world")
-    names += names_in(table, "streaming")
-    return tuple(names)
-
-
-def _ks(metrics: list[Metric], table: Table) -> list[int]:
-    """List the K that any of the metrics has in a table, in ascending order."""
-    ks: set[int] = set()
-    for metric in metrics:
-        ks.update(metric.tables.get(table, ()))
-    return sorted(ks)
-
-
-def paired_columns() -> tuple[str, ...]:
-    """List the columns that models are compared by, scenario by scenario."""
-    names = columns("interval") + columns("breakdown")
-    return tuple(dict.fromkeys(names))
-
-
-def names_in(table: Table, kind: Kind = "displacement") -> tuple[str, ...]:
-    """List the names, without K, of the metrics of a kind in a table."""
-    return tuple(metric.name for metric in metrics_of(kind) if table in metric.tables)
+    modes = joint_modes(trajectory, probability, target, valid, scene)
+    found: dict[str, Tensor] = {}
+    for metric in metrics_of("joint"):
+        found[metric.name] = torch.as_tensor(metric.values(modes, len(probability)))
+    return found

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.data.forecast import Attention
-from trajpred.nn import EdgeAttention, GraphAttention, Padding
+from trajpred.nn import EdgeAttention, GraphAttention, Layout
 
 
 class Pairs(NamedTuple):
@@ -25,11 +25,11 @@ class Pairs(NamedTuple):
     weight: Tensor
 
     @classmethod
-    def of_scenes(cls, weight: Tensor, padding: Padding, receivers: int) -> Pairs:
+    def of_scenes(cls, weight: Tensor, layout: Layout, receivers: int) -> Pairs:
         """Take the weights ``[B, H, n, n]`` of padded scenes, of the first ``receivers`` tokens only."""
-        num_tokens = len(padding.scene)
-        token = padding.pad(torch.arange(num_tokens, device=weight.device))
-        is_sender = padding.pad(torch.ones(num_tokens, device=weight.device)) > 0
+        num_tokens = len(layout.scene)
+        token = layout.pad(torch.arange(num_tokens, device=weight.device))
+        is_sender = layout.pad(torch.ones(num_tokens, device=weight.device)) > 0
         is_receiver = is_sender & (token < receivers)
         pairs = is_receiver[:, :, None] & is_sender[:, None]
         scene, i, j = pairs.nonzero().T

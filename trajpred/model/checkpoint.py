@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-from math import inf
+from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 import torch
 from torch import Tensor, nn
 
+from trajpred.data.plain import require_plain
 from trajpred.errors import DataError
+from trajpred.features.config import MAX_SIZE
 from trajpred.model import pretrained
-from trajpred.model.build import Model, build, plain
 
 #: Key of the model's config in a checkpoint.
 CONFIG = "trajpred_config"
@@ -22,13 +22,10 @@ CONFIG = "trajpred_config"
 TRAINING = "trajpred_training"
 #: Key of what was fitted to its forecasts afterwards (:mod:`trajpred.evaluation.calibrate`).
 CALIBRATION = "trajpred_calibration"
-#: Parts with plain values; the config is also checked when the model is built.
+#: Parts with plain values.
 PLAIN = (CONFIG, TRAINING, CALIBRATION)
-#: Limit of the numbers of epochs and steps, which JSON and JavaScript hold exactly.
-MAX_STEPS = 2**53
-#: Types of weights and buffers.
-DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool}
-DTYPES |= {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+#: Limit of numbers that JSON and JavaScript hold exactly.
+MAX_INTEGER = 2**53
 
 
 def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
@@ -44,29 +41,41 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     content = _unpickle(path)
     if not isinstance(content, dict) or CONFIG not in content or "state_dict" not in content:
         raise DataError("is not a trajpred checkpoint", file=path, field=CONFIG)
+    state = content["state_dict"]
+    if not isinstance(state, dict) or not all(map(_is_weight, state.items())):
+        raise DataError("must be tensors by name", file=path, field="state_dict")
+    largest_size = max(chain([MAX_SIZE], *(weight.shape for weight in state.values())))
     for name in PLAIN:
-        if name in content:
-            try:
-                content[name] = plain(content[name], name)
-            except DataError as error:
-                raise error.located(path) from None
-    for name, valid in _valid_parts(content).items():
-        if not valid:
-            raise DataError("is not in the format that trajpred writes", file=path, field=name)
-    _require_state(content["state_dict"], path)
+        values = content.get(name, {})
+        if not isinstance(values, dict):
+            raise DataError("must be a dict", file=path, field=name)
+        try:
+            require_plain(values, largest_size if name == CONFIG else MAX_INTEGER)
+        except DataError as error:
+            raise DataError(error.message, file=path, field=name) from None
+    for name in ("epoch", "global_step"):
+        count = content.get(name, 0)
+        if type(count) is not int or not 0 <= count < MAX_INTEGER:
+            raise DataError("must be a number of epochs or steps", file=path, field=name)
     return content
 
 
+def _is_weight(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    return isinstance(name, str) and isinstance(value, Tensor)
+
+
 def _unpickle(path: Path) -> Any:
-    """Load a file whose checksums are correct, without running code from it.
+    """Load a file whose checksums are correct, which torch does not verify, without running code from it.
 
     Raises:
-        DataError: if it is damaged, or no checkpoint.
+        DataError: if it is damaged, or not a checkpoint.
     """
     try:
         if not is_zipfile(path):
             raise DataError("is not a checkpoint, or is truncated", file=path)
-        return torch.load(verified(path), map_location="cpu", weights_only=True)
+        require_undamaged(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except DataError:
         raise
     except UnpicklingError:
@@ -78,86 +87,16 @@ def _unpickle(path: Path) -> Any:
         raise DataError(f"is not a readable checkpoint ({reason})", file=path) from None
 
 
-def verified(path: Path) -> BytesIO:
-    """Copy the archive of a checkpoint into memory after verifying all checksums, which torch does not.
-
-    In a prepared file torch can find another archive than ``zipfile``; the copy has what was verified.
+def require_undamaged(path: Path) -> None:
+    """Verify the checksums of all parts of a checkpoint.
 
     Raises:
-        BadZipFile: if it is damaged, compressed, begins with other bytes, or unpacks to more than its size.
-        OSError: if it cannot be read.
+        DataError, BadZipFile, OSError: if it is damaged, or cannot be read.
     """
-    copy = BytesIO()
-    with ZipFile(path) as file, ZipFile(copy, "w") as archive:
-        entries = file.infolist()
-        if any(entry.compress_type != ZIP_STORED for entry in entries):
-            raise BadZipFile("compressed, which checkpoints are not")
-        if sum(entry.file_size for entry in entries) > path.stat().st_size:
-            raise BadZipFile("damaged: its parts are larger than the file")
-        if min((entry.header_offset for entry in entries), default=0) > 0:
-            raise BadZipFile("other bytes before the archive")
-        damaged = file.testzip()
-        if damaged is not None:
-            raise BadZipFile(f"damaged: {damaged}")
-        for entry in entries:
-            archive.writestr(entry.filename, file.read(entry))
-    copy.seek(0)
-    return copy
-
-
-def _require_state(state: Any, file: Path) -> None:
-    """Raise :class:`DataError` unless ``state`` has ordinary tensors by name, not larger than their file."""
-    if not _is_state(state):
-        raise DataError("must be ordinary tensors by name", file=file, field="state_dict")
-    # A view can repeat few bytes without end. Weights may be shared by two layers.
-    unpacked = sum(weight.nbytes for weight in state.values())
-    if unpacked > 2 * file.stat().st_size:
-        raise DataError("unpacks to more than the size of the file", file=file, field="state_dict")
-
-
-def _is_state(state: Any) -> bool:
-    """Return whether ``state`` is a dict of ordinary tensors by name."""
-    if not isinstance(state, dict):
-        return False
-    return all(isinstance(name, str) and _is_ordinary(value) for name, value in state.items())
-
-
-def _is_ordinary(value: Any) -> bool:
-    """Return whether ``value`` is a dense tensor of numbers on the CPU."""
-    if not isinstance(value, Tensor) or value.is_nested or value.is_quantized:
-        return False
-    return value.layout == torch.strided and value.device.type == "cpu" and value.dtype in DTYPES
-
-
-def _valid_parts(content: dict[str, Any]) -> dict[str, bool]:
-    """Return for each part of a checkpoint whether it has the right form."""
-    config = content[CONFIG]
-    training = content.get(TRAINING, {})
-    calibration = content.get(CALIBRATION, {})
-    return {
-        CONFIG: isinstance(config, dict) and bool(config),
-        TRAINING: isinstance(training, dict),
-        "epoch": _is_progress(content),
-        CALIBRATION: isinstance(calibration, dict) and (not calibration or _is_calibration(calibration)),
-    }
-
-
-def _is_progress(content: dict[str, Any]) -> bool:
-    """Return whether epoch and steps, if a checkpoint holds them, are whole numbers in range."""
-    if "epoch" not in content:
-        return True
-    for name in ("epoch", "global_step"):
-        count = content.get(name)
-        if type(count) is not int or not 0 <= count < MAX_STEPS:
-            return False
-    return True
-
-
-def _is_calibration(values: dict[str, Any]) -> bool:
-    temperature = values.get("temperature", 1.0)
-    if not isinstance(temperature, float) or not 0 < temperature < inf:
-        return False
-    return isinstance(values.get("regions"), str)
+    with ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise DataError(f"is not a readable checkpoint (damaged: {damaged})", file=path)
 
 
 def training_facts(content: dict[str, Any]) -> dict[str, Any]:
@@ -170,24 +109,17 @@ def training_facts(content: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def load_model(cls: type[Model], config: Any, state: dict[str, Tensor], checkpoint: str | Path) -> Model:
-    """Build a ``cls`` from ``config`` with the weights ``state`` of ``checkpoint``, in evaluation mode.
-
-    Weights in half precision are cast to the model's float32.
+def load_weights(model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path) -> None:
+    """Load the weights ``state`` of ``checkpoint`` into a ``model``; half precision is cast to its float32.
 
     Raises:
-        DataError: if the config is invalid, or the weights do not fit it or are not finite.
+        DataError: if they do not fit the model, or are not finite.
     """
     try:
-        model = build(cls, config, state)
-    except DataError as error:
-        raise error.located(checkpoint) from None
-    try:
         model.load_state_dict(state)
-    except RuntimeError as error:
+    except (RuntimeError, NotImplementedError) as error:
         raise DataError(f"weights do not fit the model ({error})", file=checkpoint) from None
     _require_finite(model, checkpoint)
-    return model.eval()
 
 
 def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path) -> list[str]:

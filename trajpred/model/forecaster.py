@@ -17,7 +17,7 @@ from trajpred.errors import DataError, require
 from trajpred.features.config import MAX_NUMBER, SceneConfig
 from trajpred.model import pretrained
 from trajpred.model.build import build
-from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
+from trajpred.model.checkpoint import CONFIG, load_weights, read_checkpoint, weights_below
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.token_encoder import TokenEncoder
 
@@ -106,9 +106,10 @@ class Forecaster(nn.Module):
         """Build a forecaster from plain values, as a YAML config and a checkpoint hold them.
 
         Raises:
-            DataError: if a setting is unknown, missing, or of the wrong type or range.
+            DataError: if a setting is unknown, missing, or wrong.
         """
-        return build(cls, _settings(config))
+        settings = {name: config[name] for name in SETTINGS if name in config}
+        return build(cls, settings)
 
     @classmethod
     def with_weights(
@@ -119,10 +120,13 @@ class Forecaster(nn.Module):
         Raises:
             DataError: if the config is invalid, or the weights do not fit it.
         """
-        weights = weights_below(state, "forecaster.")
-        model = load_model(cls, _settings(config), weights, checkpoint)
+        try:
+            model = cls.build(config)
+        except DataError as error:
+            raise error.located(checkpoint) from None
+        load_weights(model, weights_below(state, "forecaster."), checkpoint)
         model.config = config
-        return model
+        return model.eval()
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> Forecaster:
@@ -183,10 +187,6 @@ class Forecaster(nn.Module):
         if bool((deviation > 0.1 * self.step_s).any()):
             data = f"the data have one of {float(step.flatten()[0]):.2g} s"
             raise DataError(f"this model expects a time step of {self.step_s:.2g} s, {data}")
-
-
-def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: config[name] for name in SETTINGS if name in config}
 
 
 from_pretrained = Forecaster.from_pretrained

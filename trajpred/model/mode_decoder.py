@@ -1,10 +1,8 @@
-"""The default decoder: proposes modes, anchors each at its endpoint, and refines it there."""
+"""The mode decoder: mode tokens that attend to the scene and to each other, in two stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -22,70 +20,16 @@ from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
 from trajpred.model.token_encoder import SceneTokens, require_sizes
 from trajpred.model.token_graph import MODE_EDGE_CHANNELS, MODE_EDGE_KINDS, TokenGraph, radius_edges
 from trajpred.nn import (
-    DenseRelation,
     EdgeAttention,
-    EdgeRelation,
+    Edges,
     GraphAttention,
     GraphTransformerLayer,
-    GroupRelation,
-    Padding,
+    Layout,
     at_least_float32,
     mlp,
 )
 from trajpred.nn.edge_attention import Operator
-
-
-def scene_edges(
-    graph: TokenGraph,
-    poses: Pose[Tensor],
-    radius_m: float,
-    agents: Tensor,
-    modes: Padding,
-    bias: Callable[[Tensor, Tensor], Tensor],
-) -> EdgeRelation:
-    """Relate the tokens of the scene to M poses within a radius.
-
-    Args:
-        poses: ``[M, 2]``, ``[M]`` of the modes.
-        agents: ``[M]``, the row of each pose's agent.
-        modes: padding of the poses.
-        bias: maps the features ``[C, E]`` and the fading ``[E]`` of the edges to ``[heads, E]``.
-    """
-    index, features, fading = radius_edges(graph, poses, radius_m, agents, modes)
-    return EdgeRelation(
-        index=index,
-        bias=bias(features, fading).T,
-        num_senders=graph.num_nodes,
-        num_receivers=poses.heading.shape[0],
-        poses=(graph.poses, poses),
-        features=features.T,
-        complete=True,
-    )
-
-
-def same_mode_edges(graph: TokenGraph, modes: int, bias: Callable[[Tensor], Tensor]) -> EdgeRelation:
-    """Relate mode k of an agent's neighbours to its own mode k, at the agents' poses.
-
-    Args:
-        modes: K, the number of modes of each agent.
-        bias: maps the features ``[C, E]`` of the edges between agents to ``[heads, E]``.
-    """
-    index = graph.index[:, : graph.num_agent_edges]
-    kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
-    sender = graph.poses.rows.index_select(1, index[0])
-    receiver = graph.poses.rows.index_select(1, index[1])
-    features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
-    agents = graph.poses[: graph.num_agents]
-    edges = EdgeRelation(
-        index=index,
-        bias=bias(features).T,
-        num_senders=graph.num_agents,
-        num_receivers=graph.num_agents,
-        poses=(agents, agents),
-        features=features.T,
-    )
-    return edges.with_copies(modes)
-
+from trajpred.nn.edges import reached_by
 
 #: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
 STATIONARY_M = 2.0
@@ -93,62 +37,6 @@ STATIONARY_M = 2.0
 STOPPED_M = 1.0
 #: Steps of the last second of a mode, and the one before them.
 LAST_STEPS = 11
-
-
-@dataclass(frozen=True)
-class ModeLayers:
-    """Builder of the decoder's layers and attention biases; attributes are the decoder's arguments."""
-
-    dim: int
-    heads: int
-    dropout: float
-    drop_path: float
-    norm: Literal["post", "pre"]
-    pose: RelativePose
-    attention: Operator | Literal["graph_attention"]
-
-    @property
-    def published(self) -> bool:
-        """Whether the operator is a published one, which reads features instead of bias and poses."""
-        return self.attention != "graph_attention"
-
-    def bias(self) -> nn.Module:
-        """Build the map from edge features to one additive score per head."""
-        if self.published:
-            return NoBias()
-        return pose_bias(MODE_EDGE_CHANNELS, self.heads, self.pose)
-
-    def layer(self, poses: bool) -> GraphTransformerLayer:
-        """Build one layer, over a relation with or without ``poses``."""
-        operator: nn.Module
-        if self.attention == "graph_attention":
-            reads_poses = poses and self.pose in ("both", "values")
-            operator = GraphAttention(self.dim, self.heads, poses=reads_poses)
-        else:
-            channels = MODE_EDGE_CHANNELS if poses else 0
-            operator = EdgeAttention(self.attention, self.dim, self.heads, channels)
-        return GraphTransformerLayer(
-            operator,
-            self.dim,
-            dropout=self.dropout,
-            drop_path=self.drop_path,
-            norm=self.norm,
-        )
-
-    def pairs(self, count: int) -> nn.ModuleList:
-        """Build ``count`` pairs: mode ← scene with poses, then mode ↔ mode without."""
-        layers = nn.ModuleList()
-        for _ in range(count):
-            layers.append(self.layer(poses=True))
-            layers.append(self.layer(poses=False))
-        return layers
-
-
-class NoBias(nn.Module):
-    """The bias of published operators, which read the features themselves: zeros ``[1, E]``."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features.new_zeros(1, features.shape[1])
 
 
 def scaled_paths(trajectory: Tensor) -> Tensor:
@@ -180,7 +68,7 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
 def _fading(displacement: Tensor, scale: float) -> Tensor:
     """Weigh displacements ``[..., 2]`` by a Gaussian, ``[..., 1]``: 1 at 0, near 0 beyond ``scale``."""
     squared = (displacement**2).sum(-1, keepdim=True)
-    return torch.exp(-squared / scale**2)
+    return torch.exp(-(squared / scale**2).clamp(max=80.0))  # beyond, denormal numbers, which are slow
 
 
 #: What modes start from.
@@ -244,25 +132,32 @@ class ModeDecoder(SceneDecoder):
         valid = len(starts) > 0 and all(start in choices for start in starts)
         require(valid, "starts", f"must list any of {', '.join(choices)}, is {list(starts)}")
         require(0 < refine_at <= 1, "refine_at", f"must be more than 0 and at most 1, is {refine_at}")
+        #: Whether the operator is a published one, which reads edge features instead of bias and poses.
         self.published = attention != "graph_attention"
-        self.evaluation = "edges" if self.published else evaluation
+        self.evaluation = evaluation
         self.starts = tuple(starts)
         self.radius = (propose_radius_m, refine_radius_m)
         self.refine_step = max(1, round(refine_at * horizon))
-        build = ModeLayers(
-            dim=dim,
-            heads=heads,
-            dropout=dropout,
-            drop_path=drop_path,
-            norm=norm,
-            pose=pose,
-            attention=attention,
-        )
+
+        def layer(poses: bool) -> GraphTransformerLayer:
+            operator: nn.Module
+            if attention == "graph_attention":
+                operator = GraphAttention(dim, heads, poses=poses and pose in ("both", "values"))
+            else:
+                operator = EdgeAttention(attention, dim, heads, MODE_EDGE_CHANNELS if poses else 0)
+            return GraphTransformerLayer(operator, dim, dropout=dropout, drop_path=drop_path, norm=norm)
+
+        def layers(count: int) -> nn.ModuleList:
+            """Build ``count`` pairs: mode ← scene with poses, then mode ↔ mode without."""
+            return nn.ModuleList(layer(poses=number % 2 == 0) for number in range(2 * count))
+
         stages = 2 if refine_layers else 1
         self.mode = nn.Embedding(modes * len(starts), dim)
-        self.bias = nn.ModuleList(build.bias() for _ in range(stages))
-        self.propose = build.pairs(propose_layers)
-        self.refine = build.pairs(refine_layers)
+        self.bias = nn.ModuleList()
+        if not self.published:
+            self.bias.extend(pose_bias(MODE_EDGE_CHANNELS, heads, pose) for _ in range(stages))
+        self.propose = layers(propose_layers)
+        self.refine = layers(refine_layers)
         self.propose_head = CurveHead(dim, horizon, degree)
         if refine_layers:
             self.refine_head = CurveHead(dim, horizon, degree)
@@ -274,8 +169,9 @@ class ModeDecoder(SceneDecoder):
             self.anchor_norm = nn.LayerNorm(dim)
         if joint:
             self.joint_mode = nn.Embedding(modes, dim)
-            self.across_bias = build.bias()
-            self.across = nn.ModuleList(build.layer(poses=True) for _ in range(stages))
+            if not self.published:
+                self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
+            self.across = nn.ModuleList(layer(poses=True) for _ in range(stages))
 
     @property
     def anchor_steps(self) -> int:
@@ -294,82 +190,51 @@ class ModeDecoder(SceneDecoder):
         if joint and agents is not None:
             raise ValueError("joint futures are predicted for all agents")
         graph = tokens.graph
-        if agents is None:
+        rows = agents
+        layout = graph.agents
+        if rows is None:
             rows = torch.arange(graph.num_agents, device=graph.scene.device)
-            padding = graph.agents
         else:
-            rows = agents
-            padding = graph.padding_of(agents)
-
-        def scene_relation(stage: int, poses: Pose[Tensor]) -> EdgeRelation | DenseRelation:
-            return self._scene_relation(graph, stage, poses, rows, padding)
-
+            layout = graph.layout_of(rows)
+        mode = self.joint_mode if joint else self.mode
+        count = mode.num_embeddings
+        nodes = tokens.nodes
+        poses = graph.poses[rows]
+        across = self._agent_edges(graph) if joint else None
         steady = constant_velocity_of(batch, self.horizon)
-        start = self.start(batch["agent"].anchors, steady)
-        prediction = self.decode(
-            agent=tokens.agent[rows],
-            nodes=tokens.nodes,
-            poses=graph.poses[rows],
-            start=start[rows],
-            scene_relation=scene_relation,
-            agent_relation=self._agent_relation(graph) if joint else None,
-        )
+        start = self.start(batch["agent"].anchors, steady)[rows, :count]  # joint modes are the first group
+
+        x = (tokens.agent[rows][:, None] + mode.weight).flatten(0, 1)  # [B · count, dim]
+        if self.anchor_steps:
+            x = self.anchor_norm(x + self.anchor(scaled_paths(start)))
+        edges = self._scene_edges(0, graph, poses, rows, layout).repeat_receivers(count)
+        x = self._attend(0, x, nodes, edges, across)
+        offset, scale = _futures(self.propose_head, x, count)
+        proposal = start + offset
+        if not self.refine:  # without layers
+            prediction = Prediction(proposal, scale, self._logits(x, count))
+        else:
+            fixed = proposal.detach()
+            x = self.norm(x + self.proposal(scaled_paths(fixed)))
+            end = end_pose(fixed[:, :, : self.refine_step], poses)
+            edges = self._scene_edges(1, graph, end, rows.repeat_interleave(count), layout.repeat(count))
+            x = self._attend(1, x, nodes, edges, across)
+            offset, final_scale = _futures(self.refine_head, x, count)
+            prediction = Prediction(
+                trajectory=fixed + offset,
+                scale=final_scale,
+                logits=self._logits(x, count),
+                proposal=proposal,
+                proposal_scale=scale,
+            )
+        prediction.groups = count // self.modes
         if joint:  # one probability per world
             scene = graph.scene[: graph.num_agents]
             prediction.logits = scene_mean(prediction.logits, scene, batch.num_graphs)[scene]
         return prediction
 
-    def decode(
-        self,
-        agent: Tensor,
-        nodes: Tensor,
-        poses: Pose[Tensor],
-        start: Tensor,
-        scene_relation: Callable[[int, Pose[Tensor]], EdgeRelation | DenseRelation],
-        agent_relation: EdgeRelation | DenseRelation | None = None,
-    ) -> Prediction:
-        """Predict the futures of B agents, independent of how relations are represented.
-
-        Args:
-            agent: ``[B, dim]`` tokens of the agents.
-            nodes: ``[N, dim]`` tokens of the scene.
-            poses: ``[B, 2]``, ``[B]`` of the agents.
-            start: ``[B, 1, F, 2]``, or of each mode ``[B, M, F, 2]``; metres, own frames. Proposals are
-                offsets from it.
-            scene_relation: maps a stage (0 propose, 1 refine) and poses (of the B agents, or of all B·M
-                modes) to the relation mode ← scene.
-            agent_relation: relation between the modes of several agents; if given, futures are joint.
-        """
-        mode = self.mode if agent_relation is None else self.joint_mode
-        count = mode.num_embeddings
-        start = start[:, :count]  # joint modes are as many as the first group
-        x = (agent[:, None] + mode.weight).flatten(0, 1)  # [B·M, dim]
-        if self.anchor_steps:
-            x = self.anchor_norm(x + self.anchor(scaled_paths(start)))
-        relation = scene_relation(0, poses).repeat_receivers(count)
-        x = self._attend(0, x, nodes, relation, agent_relation)
-        offset, scale = _futures(self.propose_head, x, count)
-        proposal = start + offset
-        groups = count // self.modes
-        if not self.refine:  # without layers
-            return Prediction(proposal, scale, self._logits(x, count), groups=groups)
-
-        fixed = proposal.detach()
-        x = self.norm(x + self.proposal(scaled_paths(fixed)))
-        end = end_pose(fixed[:, :, : self.refine_step], poses)
-        x = self._attend(1, x, nodes, scene_relation(1, end), agent_relation)
-        offset, final_scale = _futures(self.refine_head, x, count)
-        return Prediction(
-            trajectory=fixed + offset,
-            scale=final_scale,
-            logits=self._logits(x, count),
-            proposal=proposal,
-            proposal_scale=scale,
-            groups=groups,
-        )
-
     def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
-        """Return what proposals are offsets from, see :meth:`decode`.
+        """Return what proposals are offsets from: ``[A, 1, F, 2]``, or of each mode ``[A, M, F, 2]``.
 
         Args:
             anchors: ``[A, 6, F, 2]`` futures along the lanes.
@@ -385,63 +250,62 @@ class ModeDecoder(SceneDecoder):
         starts = {"lanes": lanes, "velocity": velocity}
         return torch.cat([starts[start] for start in self.starts], 1)
 
-    def _attend(
-        self,
-        stage: int,
-        x: Tensor,
-        nodes: Tensor,
-        scene_relation: EdgeRelation | DenseRelation,
-        agent_relation: EdgeRelation | DenseRelation | None,
-    ) -> Tensor:
+    def _attend(self, stage: int, x: Tensor, nodes: Tensor, scene: Edges, across: Edges | None) -> Tensor:
+        """Update the modes ``x`` from the ``scene``, each other, and ``across`` agents if given."""
         layers = self.propose if stage == 0 else self.refine
-        modes = GroupRelation(self.modes)
+        modes = Edges.within_groups(x, self.modes)
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):
-            x = scene_layer(x, scene_relation, nodes)
+            x = scene_layer(x, scene, nodes)
             x = mode_layer(x, modes)
-        if agent_relation is None:
+        if across is None:
             return x
-        across: Tensor = self.across[stage](x, agent_relation)
-        return across
+        by_mode = x.unflatten(0, (-1, self.modes)).unbind(1)
+        attended = [self.across[stage](mode, across) for mode in by_mode]
+        return torch.stack(attended, 1).flatten(0, 1)
 
     def _logits(self, x: Tensor, count: int) -> Tensor:
         return at_least_float32(self.logit_head(x)).reshape(-1, count)
 
-    def _scene_relation(
-        self, graph: TokenGraph, stage: int, poses: Pose[Tensor], agents: Tensor, padding: Padding
-    ) -> EdgeRelation | DenseRelation:
-        """Relate the scene to the poses of the rows ``agents``, the same number of poses for each."""
-        num_poses = poses.heading.shape[0]
-        repeats = num_poses // max(agents.shape[0], 1)
-        modes = padding.repeat(repeats)
-        edges = scene_edges(
-            graph=graph,
-            poses=poses,
-            radius_m=self.radius[stage],
-            agents=agents.repeat_interleave(repeats),
-            modes=modes,
-            bias=partial(self.scene_bias, stage),
-        )
-        if self.evaluation == "edges":
-            return edges
-        return DenseRelation.of(edges, graph.padding, modes)
-
-    def scene_bias(self, stage: int, features: Tensor, fading: Tensor) -> Tensor:
-        """Compute the bias ``[heads, ...]`` of the attention of modes to the scene, in batches and exported.
+    def _scene_edges(
+        self, stage: int, graph: TokenGraph, poses: Pose[Tensor], agents: Tensor, layout: Layout
+    ) -> Edges:
+        """Relate the tokens of the scene to poses within the radius.
 
         Args:
             stage: 0 propose, 1 refine.
-            features: ``[C, ...]`` of the edges.
-            fading: ``[...]`` term that fades edges out towards the radius.
+            poses: ``[M]`` of the modes.
+            agents: ``[M]``, the row of each pose's agent.
+            layout: of the poses.
         """
-        bias: Tensor = self.bias[stage](features) + fading
-        return bias
+        index, features, fading = radius_edges(graph, poses, self.radius[stage], agents, layout)
+        return Edges(
+            index=index,
+            bias=None if self.published else self.bias[stage](features) + fading,
+            senders=graph.padding,
+            receivers=layout,
+            poses=(graph.poses, poses),
+            features=features.T,
+            dense=self.evaluation == "dense",
+        )
 
-    def _agent_relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
-        """Relate mode k of an agent's neighbours to its own mode k, at the agents' poses."""
-        edges = same_mode_edges(graph, self.modes, self.across_bias)
-        if self.evaluation == "edges":
-            return edges
-        return DenseRelation.of(edges, graph.agents, graph.agents)
+    def _agent_edges(self, graph: TokenGraph) -> Edges:
+        """Relate neighbouring agents, whose modes of the same index attend to each other, at their poses."""
+        index = graph.index[:, : graph.num_agent_edges]
+        kind = torch.full_like(index[0], MODE_EDGE_KINDS.index("agent"))
+        sender = graph.poses.rows.index_select(1, index[0])
+        receiver = graph.poses.rows.index_select(1, index[1])
+        features = edge_features(sender, receiver, kind, len(MODE_EDGE_KINDS))
+        agents = graph.poses[: graph.num_agents]
+        return Edges(
+            index=index,
+            bias=None if self.published else self.across_bias(features),
+            senders=graph.agents,
+            receivers=graph.agents,
+            poses=(agents, agents),
+            features=features.T,
+            reached=reached_by(index[1], graph.num_agents),
+            dense=self.evaluation == "dense",
+        )
 
 
 def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -34,6 +34,7 @@ class TransformerConvSceneEncoder(TokenEncoder):
         heads: attention heads.
         layers: of the operator.
         gating: of the operator, as are all other arguments, by their published names.
+        concat: likewise.
         skip_connection: likewise.
         batch_norm: likewise.
         ff_channels: likewise; twice ``dim`` by default.
@@ -50,13 +51,14 @@ class TransformerConvSceneEncoder(TokenEncoder):
         heads: int = 8,
         layers: int = 3,
         gating: bool = True,
+        concat: bool = True,
         skip_connection: bool = True,
         batch_norm: bool = True,
         ff_channels: int | None = None,
         dropout: float = 0.1,
         **options: Any,
     ) -> None:
-        concatenated_heads = heads if options.get("concat", True) else 1
+        concatenated_heads = heads if concat else 1
         require_sizes(dim, concatenated_heads, layers=layers)
         if ff_channels is None:
             ff_channels = 2 * dim
@@ -70,6 +72,7 @@ class TransformerConvSceneEncoder(TokenEncoder):
                 ein=EDGE_CHANNELS if self.featured else 0,
                 heads=heads,
                 gating=gating,
+                concat=concat,
                 skip_connection=skip_connection,
                 batch_norm=batch_norm,
                 ff_channels=ff_channels,

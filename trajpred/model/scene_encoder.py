@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from trajpred.features.config import EDGE_POSE
 from trajpred.model.token_encoder import AgentEncoder, Missing, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
-from trajpred.nn import DenseRelation, EdgeBias, EdgeRelation, GraphAttention, GraphTransformerLayer, Relation
+from trajpred.nn import EdgeBias, Edges, GraphAttention, GraphTransformerLayer
+from trajpred.nn.edges import reached_by
+from trajpred.nn.segment import LOWEST
 
-#: How attention is computed: over all pairs of a scene (``dense``, fast) or edge by edge (``edges``). Both
-#: give the same result.
+#: How attention is computed, see :attr:`trajpred.nn.Edges.dense`: ``dense`` is fast, ``edges`` is for scenes
+#: of many nodes with few edges. Both give the same result.
 Evaluation = Literal["dense", "edges"]
 #: Where relative poses enter: the scores (``bias``), the attended values (``values``), ``both`` or ``none``.
 RelativePose = Literal["both", "bias", "values", "none"]
@@ -76,23 +77,18 @@ class SceneEncoder(TokenEncoder):
         self.layers = nn.ModuleList(layer() for _ in range(layers))
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
-        return self.apply_layers(x, self.relation(graph))
-
-    def apply_layers(self, x: Tensor, relation: Relation) -> Tensor:
-        """Apply all layers to the tokens ``x`` over one relation."""
-        for layer in self.layers:
-            x = layer(x, relation)
-        return x
-
-    def relation(self, graph: TokenGraph) -> EdgeRelation | DenseRelation:
-        """Return all edges with their bias, which the layers share."""
-        edges = EdgeRelation(
+        bias = self.bias(graph.features.T)
+        if graph.all_pairs:
+            bias = bias.masked_fill(graph.kind == 0, LOWEST)
+        edges = Edges(
             index=graph.index,
-            bias=self.bias(graph.features.T).T,
-            num_senders=graph.num_nodes,
-            num_receivers=graph.num_nodes,
+            bias=bias,
+            senders=graph.padding,
+            receivers=graph.padding,
             poses=(graph.poses, graph.poses),
+            reached=reached_by(graph.index[1], graph.num_nodes, graph.kind > 0),
+            dense=self.evaluation == "dense",
         )
-        if self.evaluation == "edges" or torch.compiler.is_exporting():
-            return edges
-        return DenseRelation.of(edges, graph.padding, graph.padding)
+        for layer in self.layers:
+            x = layer(x, edges)
+        return x

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,6 @@ from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require, require_not_negative
 from trajpred.features.config import HISTORY, LANE_KINDS, LANE_POINT, VALID
 from trajpred.model.attention import Pairs, recorded, records
-from trajpred.model.checkpoint import CONFIG, load_model, read_checkpoint, weights_below
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import mlp
 
@@ -25,7 +23,6 @@ from trajpred.nn import mlp
 PAGE = "docs/how-to/own-model.md"
 #: How histories with missing steps are read, see :class:`AgentEncoder`.
 Missing = Literal["zeros", "masked"]
-Encoder = TypeVar("Encoder", bound="TokenEncoder")
 
 
 @dataclass
@@ -258,18 +255,6 @@ class TokenEncoder(nn.Module):
         if "token" in lane:
             return lane.token
         return self.lane(lane.points, lane.kind, lane.is_intersection, lane.marks)
-
-    @classmethod
-    def from_checkpoint(cls: type[Encoder], checkpoint: str | Path) -> Encoder:
-        """Load the encoder of a checkpoint or of weights that ship, in evaluation mode.
-
-        Raises:
-            DataError: if the file is not a checkpoint with such an encoder.
-        """
-        content = read_checkpoint(checkpoint)
-        config = content[CONFIG].get("encoder")
-        state = weights_below(content["state_dict"], "forecaster.encoder.")
-        return load_model(cls, config, state, checkpoint)
 
 
 def require_sizes(dim: int, heads: int, **layers: int) -> None:

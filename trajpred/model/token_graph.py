@@ -12,7 +12,8 @@ from torch_geometric.data import HeteroData
 from trajpred.data.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.features.config import edge_channels
 from trajpred.features.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
-from trajpred.nn import Padding
+from trajpred.nn import Layout
+from trajpred.nn.segment import LOWEST
 
 #: Channels of :attr:`TokenGraph.features`.
 EDGE_CHANNELS = len(edge_channels(EDGE_KINDS))
@@ -33,11 +34,13 @@ class TokenGraph:
         kind: ``[E]`` index into ``EDGE_KINDS``.
         num_agent_edges: number of edges between agents, which come first.
         scene: ``[N]`` scene of each node.
-        padding: positions of the nodes in scenes padded to one size, agents first.
-        agents: ``Padding`` of the agents alone.
+        padding: layout of the nodes in their scenes, agents first.
+        agents: layout of the agents alone.
         heading: ``[S]`` radians, of each scene's focal agent; its position is the scene's origin.
         eigenvectors: :func:`~trajpred.nn.laplacian_positional_encoding` of the lanes by their topology,
             ``[L, k]``, where the batch holds it: it is made with the batch, and ONNX cannot compute it.
+        all_pairs: whether the edges are all pairs of nodes of one scene, those of kind "none" included, so
+            that no size depends on the data: what an exported graph of fixed sizes computes.
     """
 
     poses: Pose[Tensor]
@@ -45,10 +48,11 @@ class TokenGraph:
     kind: Tensor
     num_agent_edges: int
     scene: Tensor
-    padding: Padding
-    agents: Padding
+    padding: Layout
+    agents: Layout
     heading: Tensor
     eigenvectors: Tensor | None = None
+    all_pairs: bool = False
 
     @classmethod
     def of(cls, batch: HeteroData) -> TokenGraph:
@@ -64,8 +68,8 @@ class TokenGraph:
             senders.append(sender + first_row[source])
             receivers.append(receiver + first_row[target])
             kinds.append(batch[relation].edge_kind)
-        agents = Padding.of(agent.batch, agent.ptr, getattr(agent, "_num_nodes", None))
-        lanes = Padding.of(lane.batch, lane.ptr, getattr(lane, "_num_nodes", None))
+        agents = Layout.of(agent.batch, agent.ptr, getattr(agent, "_num_nodes", None))
+        lanes = Layout.of(lane.batch, lane.ptr, getattr(lane, "_num_nodes", None))
         position = torch.cat((agent.position, lane.position))
         heading = torch.cat((agent.heading, lane.heading))
         return cls(
@@ -78,24 +82,25 @@ class TokenGraph:
             agents=agents,
             heading=batch.heading,
             eigenvectors=lane.eigenvectors if "eigenvectors" in lane else None,
+            all_pairs="all_pairs" in batch,
         )
 
     @property
     def num_nodes(self) -> int:
-        """N = A + L. Sizes are read from shapes: ``len`` would fix them in an exported graph."""
-        return self.scene.shape[0]
+        """N = A + L."""
+        return self.padding.num_nodes
 
     @property
     def num_agents(self) -> int:
-        return self.agents.scene.shape[0]
+        return self.agents.num_nodes
 
-    def padding_of(self, agents: Tensor) -> Padding:
-        """Return the ``Padding`` of a subset of the agents, rows ``[B]`` in ascending order."""
+    def layout_of(self, agents: Tensor) -> Layout:
+        """Return the layout of a subset of the agents, rows ``[B]`` in ascending order."""
         scene = self.scene[agents]
         zeros = self.agents.count.new_zeros(self.agents.scenes)
         count = zeros.index_add(0, scene, torch.ones_like(scene))
         pointer = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-        return Padding.of(scene, pointer)
+        return Layout.of(scene, pointer)
 
     @cached_property
     def features(self) -> Tensor:
@@ -122,8 +127,14 @@ def fade_out(distance: Tensor, radius: float) -> Tensor:
     return weight.clamp(1e-6, 1.0).log()
 
 
+def all_pairs(rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return row and column of every cell of a matrix, row by row: ``[rows · columns]`` each."""
+    row = torch.arange(rows, device=device).repeat_interleave(columns)
+    return row, torch.arange(columns, device=device).repeat(rows)
+
+
 def radius_edges(
-    graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Padding
+    graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Layout
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Connect each pose to the nodes within ``radius`` metres and to its own agent.
 
@@ -132,11 +143,12 @@ def radius_edges(
         poses: ``[M]``, the receivers.
         radius: in metres.
         agents: ``[M]`` agent of each pose, ascending.
-        modes: positions of the poses in padded scenes.
+        modes: layout of the poses in their scenes.
 
     Returns:
-        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and :func:`fade_out`
-        ``[E]``, 0 for the own agent.
+        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and what is added to the
+        scores ``[E]``: :func:`fade_out`, 0 for the own agent. With ``graph.all_pairs``, pairs are not
+        selected, and those that are no edges get :data:`~trajpred.nn.segment.LOWEST`.
     """
     # Infinity and NaN keep padding apart from everything, including other padding.
     receivers = modes.pad(poses.position, fill=torch.inf)
@@ -146,8 +158,12 @@ def radius_edges(
     else:
         distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
     own_pair = modes.slot * graph.padding.size + graph.padding.within.index_select(0, agents)
-    near = (distance <= radius).flatten().index_fill(0, own_pair, True)
-    scene, row, column = near.view(distance.shape).nonzero(as_tuple=True)
+    near = (distance <= radius).flatten().index_fill(0, own_pair, True).view(distance.shape)
+    if graph.all_pairs:
+        row, column = all_pairs(modes.size, graph.padding.size, near.device)
+        scene = torch.zeros_like(row)
+    else:
+        scene, row, column = near.nonzero(as_tuple=True)
     if torch.compiler.is_exporting():
         torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
     receiver = modes.node(scene, row)
@@ -159,4 +175,6 @@ def radius_edges(
     receiver_rows = poses.rows.index_select(1, receiver)
     features = edge_features(sender_rows, receiver_rows, kind, len(MODE_EDGE_KINDS))
     fading = fade_out(distance[scene, row, column], radius).masked_fill_(is_own, 0.0)
+    if graph.all_pairs:
+        fading = fading.masked_fill(~near.flatten(), LOWEST)
     return torch.stack((sender, receiver)), features, fading

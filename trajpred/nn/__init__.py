@@ -2,6 +2,7 @@
 
 from trajpred.nn.attention import EdgeBias, GraphAttention, GraphTransformerLayer, at_least_float32, mlp
 from trajpred.nn.edge_attention import EdgeAttention
+from trajpred.nn.edges import Edges, Layout
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
 from trajpred.nn.published.gat import GATEncoder, GATLayer
 from trajpred.nn.published.graph_structure import GraphStructure, shortest_paths
@@ -23,7 +24,6 @@ from trajpred.nn.published.padded_attention import (
 from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import TransformerMEncoder
-from trajpred.nn.relation import DenseRelation, EdgeRelation, GroupRelation, Padding, Relation
 from trajpred.nn.segment import (
     FlatGraphs,
     flatten_edges,
@@ -38,12 +38,11 @@ __all__ = [
     "SOURCE",
     "TARGET",
     "BiasedEncoderLayer",
-    "DenseRelation",
     "DwivediGraphTransformerEdgeLayer",
     "DwivediGraphTransformerLayer",
     "EdgeAttention",
     "EdgeBias",
-    "EdgeRelation",
+    "Edges",
     "FlatGraphs",
     "GATEncoder",
     "GATLayer",
@@ -52,13 +51,11 @@ __all__ = [
     "GraphStructure",
     "GraphTransformerLayer",
     "GraphTransformerNet",
-    "GroupRelation",
     "LaplacianPositionalEncoding",
+    "Layout",
     "MultiHeadAttentionConv",
     "PaddedAttention",
-    "Padding",
     "ReceiverTag",
-    "Relation",
     "StructuralBias",
     "TransformerConv",
     "TransformerMEncoder",

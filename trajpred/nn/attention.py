@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from trajpred.nn.relation import DenseRelation, EdgeRelation, Relation
+from trajpred.nn.edges import Edges
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -63,14 +63,14 @@ class EdgeBias(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    r"""Multi-head attention over the edges of a relation, with relative poses in scores and values.
+    r"""Multi-head attention over edges, with relative poses in scores and values.
 
     .. math::
         s_{ij} = q_i \cdot k_j / \sqrt{C} + b_{ij}, \quad
         α_{ij} = \mathrm{softmax}_j\, s_{ij}, \quad
         o_i = W_o \sum_j α_{ij} v_j + W_p\, T_i^{-1} \sum_j α_{ij}\, T_j
 
-    with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the bias of the relation, and T a
+    with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the bias of the edges, and T a
     pose as (position, direction). The last term gives the receiver the poses it attends to in its own frame;
     poses enter linearly, so they are summed first and nothing is stored per pair. The output depends on
     relative poses only. Keys have no bias, because softmax is invariant to it. A receiver without edges
@@ -79,16 +79,16 @@ class GraphAttention(nn.Module):
     Args:
         dim: channels of receivers, senders and output.
         heads: number of heads H; C = dim / H.
-        poses: whether relations carry poses (the W_p term).
+        poses: whether edges carry poses (the W_p term).
 
     Shapes: receivers ``[R, dim]``, senders ``[S, dim]`` -> ``[R, dim]``.
 
     Example:
         >>> from trajpred.data.geometry import Pose
-        >>> from trajpred.nn import EdgeRelation
-        >>> poses = Pose(torch.randn(3, 2), torch.zeros(3))
-        >>> index, bias = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.zeros(3, 2)
-        >>> edges = EdgeRelation(index, bias, 3, 3, (poses, poses))
+        >>> from trajpred.nn import Edges, Layout
+        >>> poses, three = Pose(torch.randn(3, 2), torch.zeros(3)), Layout.of_counts([3])
+        >>> index, bias = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.zeros(2, 3)
+        >>> edges = Edges(index, bias, three, three, (poses, poses))
         >>> x = torch.randn(3, 8)
         >>> GraphAttention(8, heads=2)(x, x, edges).shape
         torch.Size([3, 8])
@@ -108,46 +108,43 @@ class GraphAttention(nn.Module):
             pooled_channels += 4 * heads
         self.out = nn.Linear(pooled_channels, dim, bias=False)
 
-    def forward(self, receiver: Tensor, sender: Tensor, relation: Relation) -> Tensor:
-        q = self._heads(self.query, receiver, relation)
-        k = self._heads(self.key, sender, relation)
-        v = self._heads(self.value, sender, relation)
+    def forward(self, receiver: Tensor, sender: Tensor, edges: Edges) -> Tensor:
+        q = self._heads(self.query, receiver)
+        k = self._heads(self.key, sender)
+        v = self._heads(self.value, sender)
         # Half precision, which would lose metres of the poses, serves the linear maps only.
         with torch.autocast(receiver.device.type, enabled=False):
-            pooled = self._pool(q, k, v, relation)
-        rows = pooled.reshape(receiver.shape[0], self.out.in_features)
-        if relation.reached is not None:
-            # Before the layer: the poses of a distant receiver without edges would set the scale of int8.
-            rows = rows * relation.reached
-        out: Tensor = self.out(rows)
+            pooled = self._pool(q, k, v, edges).flatten(1)
+        if edges.reached is not None:
+            pooled = pooled * edges.reached
+        out: Tensor = self.out(pooled)
         return out
 
-    def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | DenseRelation) -> Tensor:
+    def weights(self, receiver: Tensor, sender: Tensor, edges: Edges) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
-        q = self._heads(self.query, receiver, relation)
-        k = self._heads(self.key, sender, relation)
+        q = self._heads(self.query, receiver)
+        k = self._heads(self.key, sender)
         with torch.autocast(receiver.device.type, enabled=False):
-            return relation.weights(q, k)
+            return edges.weights(q, k)
 
-    def _heads(self, layer: nn.Linear, x: Tensor, relation: Relation) -> Tensor:
-        """``[N · copies, dim]`` -> ``[N, copies · H, C]`` in float32 or wider."""
-        channels = x.shape[1] // self.heads
-        return at_least_float32(layer(x)).view(-1, self.heads * relation.copies, channels)
+    def _heads(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """``[N, dim]`` -> ``[N, H, C]`` in float32 or wider."""
+        return at_least_float32(layer(x)).unflatten(1, (self.heads, -1))
 
-    def _pool(self, q: Tensor, k: Tensor, v: Tensor, relation: Relation) -> Tensor:
+    def _pool(self, q: Tensor, k: Tensor, v: Tensor, edges: Edges) -> Tensor:
         """Aggregate: ``[R, H, C]``, with poses ``[R, H, C + 4]``."""
         if not self.poses:
-            return relation.attend(q, k, v)
-        assert relation.poses is not None, "this attention needs a relation with poses"
-        sender_pose, receiver_pose = relation.poses
+            return edges.attend(q, k, v)
+        assert edges.poses is not None, "this attention needs edges with poses"
+        sender_pose, receiver_pose = edges.poses
         channels = v.shape[2]
-        sent_poses = sender_pose.scaled[:, None].expand(-1, v.shape[1], -1)
-        sums = relation.attend(q, k, torch.cat((v, sent_poses), -1))
+        sent_poses = sender_pose.scaled[:, None].expand(-1, self.heads, -1)
+        sums = edges.attend(q, k, torch.cat((v, sent_poses), -1))
         pooled, pooled_poses = sums.split((channels, 4), -1)
         # From the common frame into that of each receiver: subtract its position, then rotate position and
         # direction, two rows [x, y] of each head.
         shifted = pooled_poses - receiver_pose.place[:, None]
-        rows = shifted.reshape(-1, 2 * v.shape[1], 2)
+        rows = shifted.reshape(-1, 2 * self.heads, 2)
         rotated = torch.bmm(rows, receiver_pose.turn).view(shifted.shape)
         return torch.cat((pooled, rotated), -1)
 
@@ -169,10 +166,11 @@ class GraphTransformerLayer(nn.Module):
     post-LN (the default):  x ← LN(x + A(x, z));  x ← LN(x + F(x))
     pre-LN:                 x ← x + A(LN x, z);   x ← x + F(LN x)
 
-    Serves self relations (z = x) and bipartite ones. A receiver without incoming edges keeps its features.
+    Serves attention to the nodes themselves (z = x) and to others. A receiver without edges keeps its
+    features.
 
     Args:
-        attention: A, called as ``attention(receiver, sender, relation) -> [R, dim]``.
+        attention: A, called as ``attention(receiver, sender, edges) -> [R, dim]``.
         dim: channels.
         expansion: hidden width of F in units of ``dim``.
         dropout: rate on both residual branches.
@@ -183,9 +181,10 @@ class GraphTransformerLayer(nn.Module):
     Shapes: x ``[R, dim]``, sender ``[S, dim]`` -> ``[R, dim]``.
 
     Example:
-        >>> from trajpred.nn import GroupRelation
+        >>> from trajpred.nn import Edges
         >>> layer = GraphTransformerLayer(GraphAttention(8, heads=2, poses=False), 8)
-        >>> layer(torch.randn(6, 8), GroupRelation(3)).shape  # two groups of three nodes
+        >>> x = torch.randn(6, 8)
+        >>> layer(x, Edges.within_groups(x, 3)).shape  # two groups of three nodes
         torch.Size([6, 8])
     """
 
@@ -211,17 +210,17 @@ class GraphTransformerLayer(nn.Module):
         self.rate = dropout
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, relation: Relation, sender: Tensor | None = None) -> Tensor:
-        """Update ``x`` by attention to ``sender`` (by default to itself) over ``relation``."""
+    def forward(self, x: Tensor, edges: Edges, sender: Tensor | None = None) -> Tensor:
+        """Update ``x`` by attention to ``sender`` (by default to itself) over ``edges``."""
         if self.pre:
             normed = self.norm1(x)
             if sender is None:
                 sender = normed
-            x = x + self._drop(self.attention(normed, sender, relation))
+            x = x + self._drop(self.attention(normed, sender, edges))
             return x + self._drop(self.feed_forward(self.norm2(x)))
         if sender is None:
             sender = x
-        attended = self.attention(x, sender, relation)
+        attended = self.attention(x, sender, edges)
         x = self.norm1(x + self._drop(attended))
         return self.norm2(x + self._drop(self.feed_forward(x)))
 

@@ -6,12 +6,12 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from trajpred.nn.edges import Edges
 from trajpred.nn.published.gat import GATLayer
 from trajpred.nn.published.graph_transformer import ClampedAttention
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import PaddedAttention
 from trajpred.nn.published.transformer_conv import TransformerConv
-from trajpred.nn.relation import EdgeRelation, GroupRelation
 
 #: The operators that are defined between two sets of nodes.
 Operator = Literal[
@@ -24,9 +24,9 @@ class EdgeAttention(nn.Module):
 
     .. math:: o_i = W_o\, m_i + b_o
 
-    with m the output of the operator over the edges of a relation and their features, its heads concatenated;
-    residuals, norms and the feed-forward network are the layer's. The poses and the bias of a relation are
-    not used. A receiver without edges gets 0.
+    with m the output of the operator over the edges and their features, its heads concatenated; residuals,
+    norms and the feed-forward network are the layer's. The poses and the bias of the edges are not used.
+    A receiver without edges gets 0.
 
     - ``transformer_conv``: :class:`~trajpred.nn.TransformerConv`, gated.
     - ``multi_head_attention``: :class:`~trajpred.nn.MultiHeadAttentionConv` with its defaults.
@@ -46,10 +46,10 @@ class EdgeAttention(nn.Module):
 
     Example:
         >>> import torch
-        >>> from trajpred.nn import GroupRelation
+        >>> from trajpred.nn import Edges
         >>> attention = EdgeAttention("gatv2", 8, heads=2)
         >>> x = torch.randn(6, 8)
-        >>> attention(x, x, GroupRelation(3)).shape  # two groups of three nodes
+        >>> attention(x, x, Edges.within_groups(x, 3)).shape  # two groups of three nodes
         torch.Size([6, 8])
     """
 
@@ -61,21 +61,18 @@ class EdgeAttention(nn.Module):
         self.operator = _build(operator, dim, heads, edge_channels)
         self.out = nn.Linear(dim, dim)
 
-    def forward(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation) -> Tensor:
-        message, _ = self._operate(receiver, sender, relation)
+    def forward(self, receiver: Tensor, sender: Tensor, edges: Edges) -> Tensor:
+        message, _ = self._operate(receiver, sender, edges)
         out = self.out(message)
-        if relation.reached is None:
+        if edges.reached is None:
             return out
-        return out * relation.reached
+        return out * edges.reached
 
-    def weights(self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation) -> Tensor:
+    def weights(self, receiver: Tensor, sender: Tensor, edges: Edges) -> Tensor:
         """Return the attention α of every edge and head, ``[E, H]``."""
-        return self._operate(receiver, sender, relation)[1]
+        return self._operate(receiver, sender, edges)[1]
 
-    def _operate(
-        self, receiver: Tensor, sender: Tensor, relation: EdgeRelation | GroupRelation
-    ) -> tuple[Tensor, Tensor]:
-        edges = _edges_of(relation, receiver)
+    def _operate(self, receiver: Tensor, sender: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
         features = edges.features if self.featured else None
         options: dict[str, bool] = {}
         if not isinstance(self.operator, (ClampedAttention, GATLayer)):  # which always return the attention
@@ -86,13 +83,6 @@ class EdgeAttention(nn.Module):
         if isinstance(weight, tuple):  # GAT's edges and their weights
             weight = weight[1]
         return message, weight
-
-
-def _edges_of(relation: EdgeRelation | GroupRelation, nodes: Tensor) -> EdgeRelation:
-    """Return the edges of a relation between single nodes."""
-    if isinstance(relation, GroupRelation):
-        return relation.edges(nodes)
-    return relation.separate()
 
 
 class _CrossAttention(PaddedAttention):

@@ -41,7 +41,7 @@ LICENCE = "LICENSE"
 #: ``format`` in ``bundle.json``; other values are rejected.
 FORMAT = "trajpred-bundle"
 #: ``version`` in ``bundle.json``; other values are rejected.
-VERSION = 1
+VERSION = 2
 #: Limit on an unpacked file (bytes), against damaged or hostile bundles.
 MAX_FILE_BYTES = 2**29
 #: Limit on the manifest (bytes), likewise.
@@ -300,7 +300,8 @@ class Bundle:
     def _parse(self, info: dict[str, Any]) -> None:
         version = (info["format"], info["version"])
         supported = (FORMAT, VERSION)
-        require(version == supported, "version", f"is {version}, only {supported} is supported")
+        if version != supported:
+            raise DataError(f"is {version}, not {supported}: export the bundle again", field="version")
         model = info["model"]
         sizes = info["sizes"]
         self.graphs = tuple(str(name) for name in info["graphs"])

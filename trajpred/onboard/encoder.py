@@ -102,8 +102,8 @@ class OnboardEncoder:
 
     Not for two threads at once: give each thread its own, since the lanes are kept between calls.
 
-    Raises: DataError if onnxruntime is missing, the bundle is damaged, or its graphs have other inputs,
-        outputs or sizes than ``bundle.json`` says.
+    Raises: DataError if onnxruntime is missing or lacks a provider, the bundle is damaged, or its graphs have
+        other inputs, outputs or sizes than ``bundle.json`` says.
     """
 
     #: The stages of a call, in order: keys of ``stage_ms``.
@@ -122,6 +122,10 @@ class OnboardEncoder:
         if not set(self.GRAPHS) <= set(self.bundle.graphs):
             advice = "use OnboardEncoder, or export the whole model without --part"
             raise DataError(f"contains the encoder alone: {advice}", file=bundle)
+        available = onnxruntime.get_available_providers()
+        for provider in providers:  # onnxruntime would go on without it
+            missing = f"{provider} is not in this onnxruntime, which has {', '.join(available)}"
+            require(provider in available, "providers", missing)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3

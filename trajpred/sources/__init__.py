@@ -5,19 +5,21 @@ Other packages register theirs; docs/how-to/own-data.md describes how.
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 from trajpred.data.registry import GROUP, REGISTRIES, Registry, load_plugins, register
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, quoted, require
 from trajpred.sources import argoverse1, argoverse2
 from trajpred.sources import argoverse2_sensor as sensor
 from trajpred.sources.reading import RawScenario
+from trajpred.sources.windows import Spacing
 
 
 @dataclass(frozen=True)
@@ -25,55 +27,60 @@ class Source:
     """The functions that find and read the scenarios of a data set.
 
     Attributes:
-        discover: raw folder -> the scenarios of each split, in the order of the store. With ``every_s`` its
-            second argument are the seconds between windows.
+        discover: raw folder -> the scenarios of each split, in the order of the store.
         read: one of those -> scenario. Raises :class:`~trajpred.errors.DataError`.
         layout: of the raw folder, for messages.
-        every_s: of a source that cuts windows out of longer recordings, the usual seconds between their
-            starts; None of other sources.
+        options: a frozen dataclass whose fields have defaults and are described under "Attributes:" of its
+            docstring: the options that ``prepare`` has for this source, and the second argument of both
+            functions. :class:`~trajpred.sources.windows.Windows` is one. None for a source without any.
 
     Example:
         >>> from pathlib import Path
         >>> source = find_source("argoverse2")
-        >>> scenario = source.read(source.scenarios(Path("datasets/argoverse2/sample"))["val"][0])
+        >>> scenario = source.scenario(source.scenarios(Path("datasets/argoverse2/sample"))["val"][0])
     """
 
     discover: Callable[..., dict[str, list[RawScenario]]]
-    read: Callable[[RawScenario], Scenario]
+    read: Callable[..., Scenario]
     layout: str = ""
-    every_s: float | None = None
+    options: type[Any] | None = None
 
     @property
     def code(self) -> object:
         """What tells the package of the source."""
         return self.read
 
-    def spacing_s(self, every_s: float | None = None) -> float | None:
-        """Return the seconds between windows: ``every_s``, or the usual ones; None if no windows are cut.
+    def _arguments(self, options: object) -> list[object]:
+        """Return the second arguments of the functions. Raises: DataError if ``options`` are of others."""
+        if self.options is None:
+            require(options is None, "options", "are of another source: this one has none")
+            return []
+        if options is None:
+            return [self.options()]
+        kind = self.options.__name__
+        require(isinstance(options, self.options), "options", f"must be {kind}, are {quoted(options)}")
+        return [options]
 
-        Raises: DataError if ``every_s`` is not positive, or no windows are cut.
-        """
-        if every_s is None:
-            return self.every_s
-        whole = "applies to sources that cut windows out of longer recordings; this one reads whole scenarios"
-        require(self.every_s is not None, "every_s", whole)
-        require(0 < every_s < math.inf, "every_s", f"must be a positive number of seconds, is {every_s}")
-        return every_s
+    def facts(self, options: object = None) -> dict[str, Any]:
+        """Return the options as JSON values, for the manifest of a store."""
+        facts: dict[str, Any] = {}
+        for argument in self._arguments(options):
+            for field in fields(argument):  # type: ignore[arg-type]
+                value = getattr(argument, field.name)
+                facts[field.name] = str(value) if isinstance(value, Path) else value
+        return json.loads(json.dumps(facts))
 
-    def scenarios(self, raw: Path, every_s: float | None = None) -> dict[str, list[RawScenario]]:
-        """Return what is discovered in each split that has any scenario.
+    def scenario(self, raw: RawScenario, options: object = None) -> Scenario:
+        """Read one scenario. Raises: DataError; whatever a reader of another package raises."""
+        return self.read(raw, *self._arguments(options))
 
-        Args:
-            every_s: seconds between the starts of windows, of sources that cut windows.
-
-        Raises: DataError if no split has any, or ``every_s`` does not apply.
-        """
-        if not raw.is_dir():
-            raise DataError("no such folder", file=raw)
-        spacing_s = self.spacing_s(every_s)
-        options = [] if spacing_s is None else [spacing_s]
+    def scenarios(self, raw: Path, options: object = None) -> dict[str, list[RawScenario]]:
+        """Return what is discovered in each split that has any scenario. Raises: DataError if none has."""
+        if not raw.exists():
+            raise DataError("no such file or folder", file=raw)
+        arguments = self._arguments(options)
         try:
-            discovered = self.discover(raw, *options)
+            discovered = self.discover(raw, *arguments)
             splits = {name: list(scenarios) for name, scenarios in discovered.items() if scenarios}
         except DataError:
             raise
@@ -84,7 +91,7 @@ class Source:
             require(records, "source", "must discover RawScenario records, see docs/how-to/own-data.md")
         if not splits:
             problem = "no scenarios"
-            if self.layout:
+            if self.layout and raw.is_dir():
                 problem += f"; expected {raw}/{self.layout}"
             raise DataError(problem, file=raw)
         return splits
@@ -95,7 +102,7 @@ SOURCES: Registry[Source] = REGISTRIES["source"]
 for _name, _source in {
     "argoverse1": Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv"),
     "argoverse2": Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/"),
-    "argoverse2-sensor": Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", sensor.EVERY_S),
+    "argoverse2-sensor": Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", Spacing),
 }.items():
     register("source", _name)(_source)
 

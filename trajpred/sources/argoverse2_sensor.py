@@ -27,6 +27,7 @@ from trajpred.errors import DataError, require
 from trajpred.sources.argoverse2 import read_archive
 from trajpred.sources.reading import RawScenario, folders, only_file, readable
 from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
+from trajpred.sources.windows import Spacing
 
 #: Frames of a window.
 FRAMES = 110
@@ -34,8 +35,6 @@ FRAMES = 110
 OBSERVED = 50
 #: Seconds between frames.
 FRAME_S = 0.1
-#: Seconds between the starts of two windows of a log.
-EVERY_S = 1.5
 #: Frames between the starts of two windows whose focal tracks are chosen together.
 STRIDE = 15
 #: The files of the boxes, of which a log has one.
@@ -84,17 +83,13 @@ _SMOOTH = 5
 _STAYING_M = 40.0
 
 
-def discover(raw: Path, every_s: float = EVERY_S) -> dict[str, list[RawScenario]]:
-    """Return the windows of the logs of each split below ``raw``.
-
-    Args:
-        every_s: seconds between the starts of two windows, in whole frames, at least one.
-    """
+def discover(raw: Path, options: Spacing = Spacing()) -> dict[str, list[RawScenario]]:
+    """Return the windows of the logs of each split below ``raw``; their starts are whole frames apart."""
     splits: dict[str, list[RawScenario]] = {}
     for split in SPLITS:
         splits[split] = []
         for log in folders(raw / split):
-            splits[split] += _windows(log, every_s)
+            splits[split] += _windows(log, options.every_s)
     return splits
 
 
@@ -123,8 +118,10 @@ def _starts(frames: int, stride: int) -> range:
     return range(0, frames - FRAMES + 1, stride)
 
 
-def read(raw: RawScenario) -> Scenario:
-    """Read a window, or the first one of a log. Raises: DataError naming the file and the field at fault."""
+def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
+    """Read a window, or the first one of a log: the same for all ``options``.
+
+    Raises: DataError naming the file and the field at fault."""
     log_folder = raw.path
     start = raw.part or 0
     archive = only_file(log_folder, "map/log_map_archive_*.json")

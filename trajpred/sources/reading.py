@@ -233,8 +233,9 @@ class RawScenario:
         name: its name, unique within a split; in messages and in the records of a store.
         path: the file or folder that contains it. The scenario is prepared again when the size of the file,
             or of a file in the folder, changes.
-        part: which part of ``path`` it is, by a number of the source's own: that of a sequence in a pack, of
-            the first step of a window; None for the whole, or for the first window.
+        part: which part of ``path`` it is, as the source counts: the number of a sequence in a pack, the
+            first step of a window, with the name of its recording where a file has several; None for the
+            whole, or for the first window.
 
     Example:
         >>> RawScenario("17", Path("datasets/argoverse1/val.parquet"), part=17).name
@@ -243,7 +244,7 @@ class RawScenario:
 
     name: str
     path: Path
-    part: int | None = None
+    part: Any = None
 
     @classmethod
     def of(cls, path: Path) -> RawScenario:

@@ -52,6 +52,7 @@ class ShardJob(NamedTuple):
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
         extend: applied to every scenario that was read.
+        options: of the source.
     """
 
     config: dict[str, Any]
@@ -60,6 +61,7 @@ class ShardJob(NamedTuple):
     record: Path
     scratch: Path
     extend: Extension | None = None
+    options: object = None
 
 
 def run_job(job: ShardJob) -> None:
@@ -139,7 +141,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
     skipped: dict[str, str] = {}
     for raw in scenarios:
         try:
-            scenario = source.read(raw)
+            scenario = source.scenario(raw, job.options)
             if job.extend is not None:
                 scenario.validate()
         except Exception as error:
@@ -165,7 +167,8 @@ def _problem(job: ShardJob, error: Exception) -> str:
     if not isinstance(error, DataError):
         problem = f"{type(error).__name__}: {error}"
     # The bytes of a store must not depend on the location of the raw folder.
-    return problem.removeprefix(f"{job.raw}{os.sep}")
+    folder = job.raw.parent if job.raw.is_file() else job.raw
+    return problem.removeprefix(f"{folder}{os.sep}")
 
 
 # --------------------------------------------------------------------------------------------- workers

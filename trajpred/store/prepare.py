@@ -42,8 +42,8 @@ from trajpred.store.windows import Window, common_windows, describe_mixture
 
 #: What to do about scenarios that the new store would lack.
 ALLOW = "allow the loss with --overwrite"
-#: Entries of a manifest that an error does not list: a hash, and a nested record.
-NOT_LISTED = ("config", "extended")
+#: Entries of a manifest that an error does not list: a hash, and nested records.
+NOT_LISTED = ("config", "extended", "options")
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"
 _SCRATCH = ".unfinished-"
@@ -73,7 +73,7 @@ def prepare(
     scheduler: str | None = None,
     shard_size: int = 256,
     heights: bool = False,
-    every_s: float | None = None,
+    options: object = None,
     extend: Extension | None = None,
     overwrite: bool = False,
     patience_s: float = 0.0,
@@ -87,13 +87,13 @@ def prepare(
 
     Args:
         source: name or location of a source, see :func:`trajpred.sources.find_source`.
-        raw: folder in the layout of the data set.
+        raw: folder in the layout of the data set; for some sources also a file.
         store: target folder.
         workers: processes; -1 for all cores.
         scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
         shard_size: scenarios per shard.
         heights: keep the heights of map points.
-        every_s: seconds between the starts of windows, of sources that cut windows; by default their own.
+        options: of the source, see :attr:`Source.options <trajpred.sources.Source>`; by default its defaults.
         extend: lengthens the training scenarios, see :mod:`trajpred.predictors.continuation`.
         overwrite: allow the store to lose scenarios, and labels of another ``extend``. By default splits that
             ``raw`` lacks are kept if they have the same options; otherwise the run is rejected.
@@ -117,14 +117,14 @@ def prepare(
         "heights": heights,
         "shard_size": shard_size,
     }
-    spacing_s = find_source(source).spacing_s(every_s)
-    if spacing_s is not None:
-        config["every_s"] = spacing_s
+    facts = find_source(source).facts(options)
+    if facts:
+        config["options"] = facts
     if extend is not None:
         config["extended"] = extend.facts
     config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     config["version"] = VERSION  # after the hash, which identifies the content of scenarios
-    raw_splits = _discover(source, raw, every_s)
+    raw_splits = _discover(source, raw, options)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     with (
         _naming_the_store(store),
@@ -140,7 +140,7 @@ def prepare(
             for start in range(0, len(scenarios), shard_size):
                 rows = scenarios[start : start + shard_size]
                 record = store / split / f"shard-{start // shard_size:05d}.json"
-                jobs[split].append(ShardJob(config, raw, rows, record, scratch, lengthen))
+                jobs[split].append(ShardJob(config, raw, rows, record, scratch, lengthen, options))
         if not overwrite:
             _require_no_lost_labels(store, jobs.get("train", []))
         _make_shards(list(chain.from_iterable(jobs.values())), run, progress)
@@ -157,13 +157,13 @@ def prepare(
     )
 
 
-def _discover(source: str, raw: Path, every_s: float | None) -> dict[str, list[RawScenario]]:
+def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScenario]]:
     """Find the scenarios of each non-empty split.
 
     Raises:
         DataError: the source finds none, or their names are not unique.
     """
-    splits = find_source(source).scenarios(raw, every_s)
+    splits = find_source(source).scenarios(raw, options)
     for split, scenarios in splits.items():
         require(_is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
         name, count = Counter(scenario.name for scenario in scenarios).most_common(1)[0]

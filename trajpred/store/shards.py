@@ -203,8 +203,9 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
     if manifest.get("heights"):
         words.append("--heights")
-    if "every_s" in manifest:
-        words += ["--every-s", manifest["every_s"]]
+    for name, value in manifest.get("options", {}).items():
+        if value not in (None, [], False):
+            words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, list) else [value])]
     if manifest.get("shard_size", 256) != 256:
         words += ["--shard_size", manifest["shard_size"]]
     extended = manifest.get("extended")

@@ -16,14 +16,15 @@ from zipfile import BadZipFile
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities import rank_zero_only
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from trajpred.data.files import atomic_file, sync
 from trajpred.errors import DataError
-from trajpred.model.checkpoint import read_checkpoint, verified
+from trajpred.model.checkpoint import read_checkpoint, require_undamaged
 from trajpred.model.pretrained import CHECKPOINTS, LAST, list_models
 
 #: In the folder of a run, beside :data:`LAST`: the one before that.
@@ -53,24 +54,20 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         with atomic_file(path) as unfinished:
             unfinished.write_bytes(content.getbuffer())
             sync(unfinished)
-            if path.name == LAST and _is_complete(path):
+            if path.name == LAST:
                 _keep_as_previous(path)
 
 
 def _keep_as_previous(path: Path) -> None:
+    try:
+        require_undamaged(path)
+    except (DataError, OSError, BadZipFile):  # there is none, or it is damaged
+        return
     with atomic_file(path.with_name(PREVIOUS)) as previous:
         try:
             os.link(os.path.realpath(path), previous)
         except OSError:  # links are not supported
             shutil.copyfile(path, previous)
-
-
-def _is_complete(path: Path) -> bool:
-    try:
-        verified(path)
-    except (OSError, BadZipFile):
-        return False
-    return True
 
 
 def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any]]:
@@ -110,114 +107,130 @@ def warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-class RunCheckpoint(ModelCheckpoint):
+class BestCheckpoint(ModelCheckpoint):
     """Lightning's callback, which keeps its best checkpoint when the folder of the run has moved.
 
     Lightning compares absolute paths: in a moved run the next checkpoint would count as the best one.
     """
 
-    @property
-    def state_key(self) -> str:
-        """Lightning's own key, so that checkpoints do not depend on this class."""
-        return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        best = {self._moved(path): score for path, score in state_dict["best_k_models"].items()}
-        latest = self._moved(state_dict["best_model_path"])
-        if all(Path(path).is_file() for path in (*best, latest) if path):
-            state_dict = dict(state_dict)
-            for name, value in state_dict.items():
-                if name.endswith("_model_path"):
-                    state_dict[name] = self._moved(value)
-            state_dict["best_k_models"] = best
-            state_dict["dirpath"] = self.dirpath
-            super().load_state_dict(state_dict)
+        def moved(path: str) -> str:
+            return str(Path(self.dirpath or "", Path(path).name)) if path else ""
+
+        best = {moved(path): score for path, score in state_dict["best_k_models"].items()}
+        state = state_dict | {"dirpath": self.dirpath, "best_k_models": best}
+        for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+            state[name] = moved(state[name])
+        if all(Path(path).is_file() for path in (*best, state["best_model_path"]) if path):
+            super().load_state_dict(state)
         # Otherwise nothing is restored: the next checkpoint need not be better than one that is lost.
 
-    def _moved(self, path: str) -> str:
-        if not path:
-            return path
-        return str(Path(self.dirpath or "") / Path(path).name)
 
-
-class StoppedError(Exception):
-    """Training was stopped by a signal, after saving ``checkpoint``."""
-
-    def __init__(self, checkpoint: str) -> None:
-        super().__init__(checkpoint)
-        self.checkpoint = checkpoint
-
-
-class RecentCheckpoint(RunCheckpoint):
-    """Lightning's callback, which also saves before each validation and when a signal stops the run.
+class LastCheckpoint(Checkpoint):
+    """Save ``last.ckpt``: after each epoch, before each validation, and when a signal stops the run.
 
     After one of :data:`SIGNALS` in any process, all processes finish their step or validation batch and raise
-    :class:`StoppedError`. A second Ctrl-C raises KeyboardInterrupt.
+    Lightning's SIGTERMException. A second Ctrl-C raises KeyboardInterrupt.
 
-    No checkpoint is written between accumulated gradients and their step. After the last step of an epoch it
-    is written when validation starts, or at the end of an epoch without validation: Lightning counts the
-    epochs of a run that resumes from within its last batch wrongly.
+    Between two steps it is saved when the next one begins. So it never lies between accumulated gradients and
+    their step, nor within the last batch of an epoch, from which Lightning resumes with wrong counts.
+
+    Args:
+        every_s: also save after the step that ends this many seconds after the last checkpoint.
     """
 
-    requested_at: float | None = None
-    stop_at_epoch_end = False
+    def __init__(self, every_s: float = 300.0) -> None:
+        self.every_s = every_s
+        self.path = Path(LAST)
+        self.saved_s = 0.0
+        #: Optimiser steps done.
+        self.step = 0
+        #: Whether a step has ended after which a checkpoint is to be saved.
+        self.due = False
+        #: When a signal was received.
+        self.requested_s: float | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        folder = Path(trainer.log_dir or trainer.default_root_dir) / CHECKPOINTS
+        best = trainer.checkpoint_callback
+        if isinstance(best, ModelCheckpoint) and best.dirpath is not None:
+            folder = Path(best.dirpath)
+        self.path = folder / LAST
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        super().on_train_start(trainer, pl_module)
+        self.step = trainer.global_step
+        self.saved_s = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:  # replaces Lightning's handlers, which restores all at the end
                 signal.signal(number, self._request_stop)
-            # A signal that Lightning's handler received before; its exit code would be 0.
-            if trainer._signal_connector.received_sigterm:
-                trainer._signal_connector.received_sigterm = False
-                self._request_stop(signal.SIGTERM, None)
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.requested_at is None:
-            self.requested_at = now
-        elif number == signal.SIGINT and now - self.requested_at > _REPEATED_S:
+        if self.requested_s is None:
+            self.requested_s = now
+        elif number == signal.SIGINT and now - self.requested_s > _REPEATED_S:
             raise KeyboardInterrupt
 
-    def _stop_requested(self, trainer: pl.Trainer) -> bool:
-        """Return whether any process received a signal; all processes must call this together."""
-        return bool(trainer.strategy.reduce_boolean_decision(self.requested_at is not None, all=False))
+    def _stop_if_requested(self, trainer: pl.Trainer) -> None:
+        """Stop if any process received a signal; all processes must call this together."""
+        requested = self.requested_s is not None or trainer.received_sigterm
+        if trainer.strategy.reduce_boolean_decision(requested, all=False):
+            raise SIGTERMException
 
-    def _save_and_stop(self, trainer: pl.Trainer) -> None:
-        if not self._should_skip_saving_checkpoint(trainer):
-            self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
-        raise StoppedError(self.best_model_path)
+    def _save(self, trainer: pl.Trainer) -> None:
+        self.due = False
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.save_checkpoint(self.path)
+        self.saved_s = time.monotonic()
+        self._stop_if_requested(trainer)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *batch: Any) -> None:
-        stop = self._stop_requested(trainer)
-        loop = trainer.fit_loop
-        validates = loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
-        if loop._should_accumulate() or validates:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        due = time.monotonic() - self.saved_s >= self.every_s
+        due |= self.requested_s is not None or trainer.received_sigterm
+        due = trainer.strategy.reduce_boolean_decision(due, all=False)
+        if trainer.global_step > self.step:  # otherwise gradients are accumulated
+            self.due = due
+            self.step = trainer.global_step
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if not self.due:
             return
-        if loop.epoch_loop.batch_progress.is_last_batch:
-            self.stop_at_epoch_end = stop
-            return
-        if stop:
-            self._save_and_stop(trainer)
-        super().on_train_batch_end(trainer, pl_module, *batch)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.stop_at_epoch_end:
-            self._save_and_stop(trainer)
+        # Save as after the validation of the previous batch, if there was one: this batch has not begun.
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        is_last_batch = progress.is_last_batch
+        progress.is_last_batch = False
+        progress.total.ready -= 1
+        progress.current.ready -= 1
+        self._save(trainer)
+        progress.increment_ready()
+        progress.is_last_batch = is_last_batch
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._should_skip_saving_checkpoint(trainer):
+        if not _fits(trainer):
             return
         # The state within the first validation batch, from which Lightning resumes with the validation.
         progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress
         progress.reset()
         progress.increment_ready()
         progress.increment_started()
-        self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+        self._save(trainer)
         progress.reset()
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *batch: Any) -> None:
         # Nothing is saved here, since averaged weights may replace the model's during validation.
-        fits = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
-        if fits and self._stop_requested(trainer):
-            raise StoppedError(self.best_model_path)
+        if _fits(trainer):
+            self._stop_if_requested(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._save(trainer)
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        # Lightning itself stops if SIGTERM came before the handlers were replaced.
+        if isinstance(exception, SIGTERMException) and self.due:
+            trainer.save_checkpoint(self.path)
+
+
+def _fits(trainer: pl.Trainer) -> bool:
+    return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking

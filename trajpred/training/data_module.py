@@ -201,8 +201,6 @@ class SceneData(pl.LightningDataModule):
         stores: further stores whose training scenarios are also trained: how often each comes per epoch, by
             folder. Every time it is varied anew.
         val_half: validate on this half of the validation scenes, which decides; the other half reports.
-        window: observed and future steps of the model, by default those of the store. Steps that the data do
-            not have are unknown.
     """
 
     def __init__(
@@ -215,7 +213,6 @@ class SceneData(pl.LightningDataModule):
         memory_gb: float | None = None,
         hold_out: float = 0.0,
         stores: dict[str, int] | None = None,
-        window: tuple[int, int] | None = None,
         val_half: Half | None = None,
     ) -> None:
         super().__init__()
@@ -223,7 +220,6 @@ class SceneData(pl.LightningDataModule):
         require(batch_size > 0, "batch_size", "must be positive")
         require(workers >= 0, "workers", "must not be negative")
         require(all(n > 0 for n in (stores or {}).values()), "stores", "must come at least once per epoch")
-        require(window is None or min(window) > 0, "window", "must be two positive numbers of steps")
         self.max_bytes = math.inf if memory_gb is None else memory_gb * 1e9 - PROCESS_BYTES
         require(self.max_bytes > 0, "memory_gb", f"must be more than {PROCESS_BYTES / 1e9}")
         self.store = Path(store)
@@ -234,7 +230,6 @@ class SceneData(pl.LightningDataModule):
         self.memory_gb = memory_gb
         self.hold_out = hold_out
         self.stores = stores or {}
-        self.window = window
         self.val_half = val_half
         self.scene = SceneConfig()
 

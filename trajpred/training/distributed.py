@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch import Tensor, distributed
 
 from trajpred.data.environment import cores, threads_alone
 from trajpred.errors import DataError
-from trajpred.training.settings import spelled
 
 #: Scenes of a step that are worth a process of their own.
 SCENES_PER_PROCESS = 4
@@ -26,40 +24,36 @@ PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
 
 
-def choose_devices(trainer: Any, batch_size: int, scenes: int, args: Sequence[str]) -> dict[str, Any]:
+def choose_devices(trainer: Any, batch_size: int, scenes: int) -> dict[str, Any]:
     """Return the trainer's ``accelerator``, and ``devices`` unless the user or a launcher decides on them.
 
     On a CPU they are processes of one thread, which share a step better than threads do: one for each core,
     as far as each has several scenes to compute; a single process uses a few threads. Lightning starts them
-    with the command line of this process, which must therefore be the train command with ``args``, in
-    whatever spelling.
+    with the command line of this process, which must therefore be the train command.
 
     Args:
         trainer: the trainer's settings.
         batch_size: scenes per step.
         scenes: number of scenes for training or validation, whichever is less.
-        args: the settings as the user gave them.
 
     Raises: DataError if there is no GPU to use.
     """
     accelerator = choose_accelerator(trainer.accelerator)
     by_user = trainer.devices != "auto" or trainer.strategy != "auto" or trainer.num_nodes != 1
     by_launcher = any(name in os.environ for name in LAUNCHERS)
-    if accelerator != "cpu" or by_user or by_launcher or not _is_train_command(args):
+    if accelerator != "cpu" or by_user or by_launcher or not _is_train_command():
         return {"accelerator": accelerator}
     processes = max(1, min(cores(), batch_size // SCENES_PER_PROCESS, scenes))
     torch.set_num_threads(1 if processes > 1 else threads_alone())
     return {"accelerator": accelerator, "devices": processes}
 
 
-def _is_train_command(args: Sequence[str]) -> bool:
-    """Return whether the command line of this process is the train command with ``args``."""
+def _is_train_command() -> bool:
+    """Return whether this process was started as the train command."""
     program = Path(sys.argv[0])
-    if program.name != "train.py" and "trajpred" not in (program.stem, program.parent.name):
-        return False
-    typed = spelled(sys.argv)
-    words = spelled(args)
-    return typed[len(typed) - len(words) :] == words
+    if program.name == "train.py":
+        return True
+    return "trajpred" in (program.stem, program.parent.name) and sys.argv[1:2] == ["train"]
 
 
 def check_precision(name: Any) -> None:

@@ -35,13 +35,15 @@ class LitForecaster(pl.LightningModule):
     Args:
         encoder: any subclass, chosen by class path in a config.
         decoder: likewise.
-        history: observed steps, taken from the data.
+        history: observed steps that the model reads, the last ones; by default those of the data.
         step_s: seconds between steps, taken from the data.
         scene: which agents and lanes of a scenario are the model's input, and their edges.
         loss: weights of the losses.
         optimizer: learning rate and schedule.
         joint_every: joint futures, if the decoder has them, are trained every ``joint_every`` steps: they
             cost as much as the marginal ones.
+        future: steps that it predicts, the decoder's horizon; by default those of the data. Steps of history
+            or future that the data do not have are unknown.
         standing_share: share of the standing agents that a training step decodes; each counts the more.
     """
 
@@ -49,21 +51,25 @@ class LitForecaster(pl.LightningModule):
         self,
         encoder: TokenEncoder,
         decoder: SceneDecoder,
-        history: int = 50,
+        history: int | None = None,
         step_s: float = 0.1,
         scene: SceneConfig = SceneConfig(),
         loss: LossConfig = LossConfig(),
         optimizer: OptimizerConfig = OptimizerConfig(),
         joint_every: int = 1,
+        future: int | None = None,
         standing_share: float = 1.0,
     ) -> None:
         super().__init__()
         require(joint_every > 0, "joint_every", "must be positive")
+        other = f"is {future}, the decoder's horizon {decoder.horizon}"
+        require(future in (None, decoder.horizon), "future", other)
         share = f"must be more than 0 and at most 1, is {standing_share}"
         require(0 < standing_share <= 1, "standing_share", share)
         self.joint_every = joint_every
         self.standing_share = standing_share
-        self.forecaster = Forecaster(encoder, decoder, history, step_s, scene)
+        steps = 50 if history is None else history  # those of Argoverse 2
+        self.forecaster = Forecaster(encoder, decoder, steps, step_s, scene)
         self.loss = loss
         self.optimizer_config = optimizer
         self.val_metrics = ForecastMetrics()

@@ -1,4 +1,4 @@
-"""What a run prints: what is trained at the start, then a bar on a terminal, or lines in a file or a pipe."""
+"""What a run prints: what is trained, then a line per epoch, on a terminal above Lightning's bar."""
 
 from __future__ import annotations
 
@@ -10,112 +10,67 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
-from trajpred.metrics import columns
-from trajpred.training.data_module import SceneData
-from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import RunHistory, epochs_done
 
-#: Seconds between two states of the bar.
-REFRESH_S = 0.2
 #: Seconds at most between two lines.
 LINE_S = 120.0
 
 
-class RunProgress(ProgressBar):
-    """Show the progress of the whole run, over all epochs and validations; only the first process prints.
-
-    On a terminal it is one bar, and otherwise a line per epoch, and at least every :data:`LINE_S`.
+class RunProgress(pl.Callback):
+    """Print the device, the model and its data, then a line per epoch, and at least every :data:`LINE_S`.
 
     Args:
         history: the curves of the run, updated before this callback.
     """
 
     def __init__(self, history: RunHistory) -> None:
-        super().__init__()
         self.history = history
-        self.enabled = True
-        self.bar: Any = None
         #: Step at which the run starts or resumes.
         self.first = 0
         self.start_s = 0.0
-        self.shown_s = 0.0
-        #: Step of a validation that no line has shown yet.
-        self.validated: int | None = None
-
-    def enable(self) -> None:
-        self.enabled = True
-
-    def disable(self) -> None:
-        self.enabled = False
+        self.printed_s = 0.0
+        #: The validation that no line has shown yet.
+        self.news = ""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.first = trainer.global_step
         self.start_s = time.monotonic()
-        self.shown_s = self.start_s
-        if not self.enabled:
-            return
+        self.printed_s = self.start_s
         for name, text in describe(trainer, pl_module):
-            print(f"{name:<11} {text}", flush=True)
-        if sys.stdout.isatty():
-            look = "{n_fmt}/{total_fmt} {bar} {remaining} left{postfix}"
-            self.bar = tqdm(
-                total=total_steps(trainer), initial=self.first, bar_format=look, dynamic_ncols=True,
-                smoothing=0, file=sys.stdout,
-            )  # fmt: skip
+            pl_module.print(f"{name:<11} {text}")
+        sys.stdout.flush()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:  # the end of the epoch follows
-            self._show_if_due(trainer, news=self.validated is not None)
+            self._print_if_due(trainer, pl_module)
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
-        batches = int(sum(trainer.num_val_batches))
-        self._show_if_due(trainer, f"validates {batch_idx + 1}/{batches}")
+        self._print_if_due(trainer, module, f"validates {batch_idx + 1}/{int(sum(trainer.num_val_batches))}")
 
-    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Shown later, because the best checkpoint is chosen after this.
-        self.validated = trainer.global_step
+        self.news = _describe_validation(self.history.rows.get(trainer.global_step, {}))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self._show(trainer)
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._print(trainer, pl_module)
 
-    def on_train_end(self, *_: Any) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    def _print_if_due(self, trainer: pl.Trainer, module: pl.LightningModule, note: str = "") -> None:
+        if time.monotonic() - self.printed_s >= LINE_S:
+            self._print(trainer, module, note)
 
-    def on_exception(self, *_: Any) -> None:
-        self.on_train_end()
-
-    def _show_if_due(self, trainer: pl.Trainer, note: str = "", news: bool = False) -> None:
-        interval = LINE_S if self.bar is None else REFRESH_S
-        if news or time.monotonic() - self.shown_s >= interval:
-            self._show(trainer, note)
-
-    def _show(self, trainer: pl.Trainer, note: str = "") -> None:
-        if not self.enabled:
-            return
-        self.shown_s = time.monotonic()
-        validation: dict[str, float] = {}
-        if self.validated:
-            validation = self.history.rows.get(self.validated, {})
-        self.validated = None
-        epochs = _epochs(trainer)
+    def _print(self, trainer: pl.Trainer, module: pl.LightningModule, note: str = "") -> None:
+        self.printed_s = time.monotonic()
         loss = note or f"loss {self.history.loss:.3f}"
-        best = _best(trainer)
-        if self.bar is None:
-            news = _describe_validation(validation)
-            parts = (epochs, _steps(trainer), self._times(trainer), loss, best, news)
-            print("   ".join(part for part in parts if part), flush=True)
-            return
-        self.bar.n = trainer.global_step
-        postfix = (loss, best, epochs.strip())
-        # tqdm fits the line to the terminal.
-        self.bar.set_postfix_str(", ".join(part for part in postfix if part))
+        parts = (_epochs(trainer), _steps(trainer), self._times(trainer), loss, _best(trainer), self.news)
+        self.news = ""
+        module.print("   ".join(part for part in parts if part))
+        sys.stdout.flush()
 
     def _times(self, trainer: pl.Trainer) -> str:
         """Return the time since the start and to the end."""
@@ -140,7 +95,7 @@ def _describe_validation(row: dict[str, float]) -> str:
     if "val/loss" not in row:
         return ""
     parts: list[str] = []
-    for name in columns("progress"):
+    for name in ("minADE6", "minFDE6"):
         key = f"val/focal/{name}"
         if key in row:
             parts.append(f"{name} {row[key]:.2f}")
@@ -150,9 +105,7 @@ def _describe_validation(row: dict[str, float]) -> str:
 def total_steps(trainer: pl.Trainer) -> int | None:
     """Return the number of optimiser steps of the whole run; None if it has no end."""
     total = trainer.estimated_stepping_batches
-    if total == float("inf"):
-        return None
-    return int(total)
+    return None if total == float("inf") else int(total)
 
 
 def _epochs(trainer: pl.Trainer) -> str:
@@ -166,41 +119,30 @@ def _epochs(trainer: pl.Trainer) -> str:
 
 def _best(trainer: pl.Trainer) -> str:
     """Return the best value so far of the metric that chooses the best checkpoint."""
-    for callback in trainer.checkpoint_callbacks:
-        if not isinstance(callback, ModelCheckpoint) or not callback.monitor:
-            continue
-        if callback.best_model_score is not None:
-            score = float(callback.best_model_score)
-            return f"best {metric_label(callback.monitor)} {score:.3f}"
-    return ""
+    best = trainer.checkpoint_callback
+    if not isinstance(best, ModelCheckpoint) or not best.monitor or best.best_model_score is None:
+        return ""
+    name = best.monitor.removeprefix("val/").replace("/", " ")
+    return f"best {name} {float(best.best_model_score):.3f}"
 
 
-def metric_label(key: str) -> str:
-    """Return the text for a logged metric: ``scored minFDE6`` for ``val/scored/minFDE6``."""
-    return key.removeprefix("val/").replace("/", " ")
-
-
-def describe(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is about to be trained."""
+def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is about to be trained: a LitForecaster on SceneData."""
     yield "device", _device(trainer)
-    data = getattr(trainer, "datamodule", None)
-    step_size = ""
-    if isinstance(data, SceneData):
-        train = data.training_scenes()
-        val = data.validation_scenes()
-        yield "scenes", f"{len(train):,} for training, {len(val):,} for validation"
-        yield "store", str(data.store)
-        at_most = "" if data.memory_gb is None else "at most "
-        step_size = f" of {at_most}{data.batch_size * trainer.accumulate_grad_batches} scenes"
-    if isinstance(module, LitForecaster):
-        encoder = type(module.forecaster.encoder).__name__
-        decoder = type(module.forecaster.decoder).__name__
-        count = sum(p.numel() for p in module.parameters())
-        yield "model", f"{encoder} and {decoder}, {count:,} parameters"
+    data = trainer.datamodule
+    train = len(data.training_scenes())
+    yield "scenes", f"{train:,} for training, {len(data.validation_scenes()):,} for validation"
+    yield "store", str(data.store)
+    encoder = type(module.forecaster.encoder).__name__
+    decoder = type(module.forecaster.decoder).__name__
+    parameters = sum(p.numel() for p in module.parameters())
+    yield "model", f"{encoder} and {decoder}, {parameters:,} parameters"
     total = total_steps(trainer)
     epochs = f"{trainer.max_epochs} epochs, " if (trainer.max_epochs or 0) > 0 else ""
     steps = f"{total:,} steps" if total else "steps without end"
-    yield "training", epochs + steps + step_size
+    at_most = "" if data.memory_gb is None else "at most "
+    scenes = data.batch_size * trainer.accumulate_grad_batches
+    yield "training", f"{epochs}{steps} of {at_most}{scenes} scenes"
     if trainer.global_step:
         yield "resumes", f"after {trainer.global_step:,} steps"
     if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
@@ -214,7 +156,7 @@ def _device(trainer: pl.Trainer) -> str:
     processes = trainer.world_size
     if kind == "cuda":
         return f"{processes} x {torch.cuda.get_device_name()}{precision}"
-    share = f"{processes} processes, each with " if processes > 1 else ""
+    each = f"{processes} processes, each with " if processes > 1 else ""
     count = torch.get_num_threads()
     threads = "1 thread" if count == 1 else f"{count} threads"
-    return f"{kind.upper()}, {share}{threads}{precision}"
+    return f"{kind.upper()}, {each}{threads}{precision}"

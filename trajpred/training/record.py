@@ -52,7 +52,7 @@ class TrainingRecord(pl.Callback):
     ``recipe`` (the logger's name, the same for all seeds), ``seed``, ``epoch`` (the current one, from 1),
     ``epochs`` (planned), ``steps``, ``batch_size`` (scenes of a step, over all processes and accumulated
     batches), ``accumulate_grad_batches``, ``processes``, ``memory_gb`` (of each process, None without a
-    bound), ``hold_out`` (share of the training scenes), ``stores`` and ``window`` (as in the config),
+    bound), ``hold_out`` (share of the training scenes), ``stores`` (as in the config),
     ``precision``, ``wall_s`` (including earlier runs), ``weights`` (the checkpoint fine-tuned from, or None),
     and ``store`` and ``environment`` when the run started.
 
@@ -86,7 +86,6 @@ class TrainingRecord(pl.Callback):
                 "memory_gb": data.memory_gb,
                 "hold_out": data.hold_out,
                 "stores": data.stores,
-                "window": data.window,
                 "store": store_facts(data.store),
             }
         current = batch_order(self.fixed)
@@ -171,17 +170,6 @@ class RunHistory(pl.Callback):
         self._batches = state_dict["batches"]
 
 
-def create_run_folder(logger: Any) -> None:
-    """Create the folder of a new run, which no other training that starts at the same time can share."""
-    # A version given by name may exist.
-    while isinstance(logger, TensorBoardLogger) and not isinstance(logger.version, str):
-        try:
-            Path(logger.log_dir).mkdir(parents=True)
-            break
-        except FileExistsError:
-            logger._version = None
-
-
 @contextmanager
 def lock_run(trainer: pl.Trainer) -> Iterator[None]:
     """Hold the lock of a run's folder. Raises: DataError if another training holds it."""
@@ -210,6 +198,18 @@ class RunLogger(TensorBoardLogger):
         self, save_dir: str = "runs", name: str = "forecaster", version: int | str | None = None
     ) -> None:
         super().__init__(save_dir, name, version, default_hp_metric=False)
+
+    def create_folder(self) -> None:
+        """Create the folder of a new run, which no other training that starts at the same time can share."""
+        number = self.version
+        while isinstance(number, int):  # a version given by name may exist
+            try:
+                Path(self.root_dir, f"version_{number}").mkdir(parents=True)
+            except FileExistsError:
+                number += 1
+                continue
+            super().__init__(self.save_dir, self.name, number, default_hp_metric=False)
+            return
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         curves = {name: value for name, value in metrics.items() if name != "epoch"}

@@ -16,9 +16,9 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from jsonargparse import ArgumentError
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.resample import same_step
@@ -30,17 +30,16 @@ from trajpred.store.sample import SAMPLE_STORE, ensure_store
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
     STOPPED,
-    RecentCheckpoint,
-    RunCheckpoint,
-    StoppedError,
+    BestCheckpoint,
+    LastCheckpoint,
     newest_checkpoint,
 )
 from trajpred.training.data_module import SceneData, without_held_out
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, TrainingRecord, create_run_folder, lock_run
-from trajpred.training.settings import LINKED, check_files, configs_first, differences, explain
+from trajpred.training.record import RunHistory, RunLogger, TrainingRecord, lock_run
+from trajpred.training.settings import differences, explain, read_settings
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -58,6 +57,8 @@ TRAINER_DEFAULTS: dict[str, Any] = {
         "init_args": {"save_dir": "runs", "name": "forecaster"},
     },
 }
+#: What the command does, in its help.
+DESCRIPTION = "Train, then print the validation table of the best checkpoint beside constant velocity."
 #: Defaults of all other options.
 DEFAULTS: dict[str, Any] = {
     "data.store": str(SAMPLE_STORE),
@@ -68,13 +69,6 @@ DEFAULTS: dict[str, Any] = {
     "best.monitor": "val/scored/minFDE6",
     "best.filename": "best",
     "best.enable_version_counter": False,
-    "last.filename": "last",
-    "last.save_on_train_epoch_end": True,
-    "last.enable_version_counter": False,
-    # One callback of Lightning saves by epochs or by time, so two of them write the same file.
-    "recent.filename": "last",
-    "recent.train_time_interval": "00:05:00",
-    "recent.enable_version_counter": False,
 }
 
 
@@ -83,7 +77,13 @@ def best_checkpoint(trainer: pl.Trainer) -> Path | None:
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.best_model_path:
             return Path(callback.best_model_path)
-    return None
+    last = last_checkpoint(trainer)
+    return last if last.is_file() else None
+
+
+def last_checkpoint(trainer: pl.Trainer) -> Path:
+    """Return where the run saves its last checkpoint."""
+    return next(saver.path for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
 
 
 def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: Path | None) -> None:
@@ -93,9 +93,10 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
     """
     try:
         trainer.fit(model, data, ckpt_path=checkpoint, weights_only=True)
-    except StoppedError as stop:
+    except SIGTERMException:
         if trainer.is_global_zero:
-            print(f"\nStopped as requested; saved {stop.checkpoint}. {_advice(Path(stop.checkpoint))}")
+            saved = last_checkpoint(trainer)
+            print(f"\nStopped as requested; saved {saved}. {_advice(saved)}")
         # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
         sys.exit(STOPPED if trainer.local_rank == 0 else 0)
     except MisconfigurationException as error:
@@ -142,44 +143,49 @@ class TrainedRun:
     pictures: int
 
 
-#: What the command does, in its help.
-DESCRIPTION = "Train, then print the validation table of the best checkpoint beside constant velocity."
-#: An abbreviation would hide a mistyped name.
-STRICT = {"exit_on_error": False, "allow_abbrev": False}
-
-
 class TrainCLI(LightningCLI):
-    """Build model, data and trainer from YAML files and options; window lengths come from the data."""
+    """Build model, data and trainer from YAML files and options."""
 
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
     #: The settings of the logger of a run that is resumed in its folder.
     logger: Any = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, args: Sequence[str]) -> None:
         self.history = RunHistory()
-        super().__init__(*args, **kwargs)
+        self.configs, settings = read_settings(args)
+        super().__init__(
+            LitForecaster,
+            SceneData,
+            run=False,
+            args=[*(f"--config={file}" for file in self.configs), *settings],
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            trainer_defaults=TRAINER_DEFAULTS,
+            save_config_kwargs={"overwrite": True},
+            # An abbreviation would hide a mistyped name.
+            parser_kwargs={
+                "prog": "trajpred train", "description": DESCRIPTION, "exit_on_error": False,
+                "allow_abbrev": False,
+            },
+        )  # fmt: skip
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_lightning_class_args(RunCheckpoint, "best")
-        parser.add_lightning_class_args(RunCheckpoint, "last")
-        parser.add_lightning_class_args(RecentCheckpoint, "recent")
+        parser.add_lightning_class_args(BestCheckpoint, "best")
+        parser.add_lightning_class_args(LastCheckpoint, "last")
         parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
-        for target, source in LINKED.items():
-            parser.link_arguments(source, target)
+        parser.link_arguments("seed_everything", "data.seed")
+        parser.link_arguments("weights", "record.weights")
         parser.set_defaults(DEFAULTS)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        self.args: list[str] = args
-        args = configs_first(args)
-        check_files(args)
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
-            raise explain(error, parser, args) from None
+            raise explain(error, parser, self.configs) from None
         seed = self.config.seed_everything
         accumulate = self.config.trainer.accumulate_grad_batches
         require(0 <= seed < 2**32, "seed_everything", f"must be 0 to {2**32 - 1}, is {seed}")
@@ -199,38 +205,39 @@ class TrainCLI(LightningCLI):
         scenes = min(len(without_held_out(train, config.data.hold_out)), len(validated))
         if config.model.joint_every > 1 and config.model.decoder.init_args.get("joint", False):
             scenes = 1  # weights without a gradient in some steps: one process
-        self.devices = choose_devices(config.trainer, config.data.batch_size, scenes, self.args)
-        if config.data.window is None:
-            advice = "give --data.window, the observed and future steps of the model"
-            differ = f"train has {train.lengths}, val {val.lengths}: {advice}"
-            require(train.lengths == val.lengths, "steps", differ)
-        history, horizon = config.data.window or train.lengths
-        self._set_window(history, horizon)
-        _require_scenarios(train, store)
-        step_s = round(train[0].step_s, 3)
-        config.model.step_s = step_s
+        self.devices = choose_devices(config.trainer, config.data.batch_size, scenes)
+        self._set_steps(train, val)
+        step_s = _step_s(train, store)
+        config.model.step_s = round(step_s, 3)
         for path in config.data.stores or {}:
-            other = ScenarioStore(path, "train")
-            _require_scenarios(other, path)
-            other_s = other[0].step_s
+            other_s = _step_s(ScenarioStore(path, "train"), path)
             rates = f"{path} has steps of {other_s:g} s, {store} of {step_s:g} s"
             require(same_step(other_s, step_s), "data.stores", rates)
         if config.resume is not None:
             config.resume = self._resume_from(config.resume)
 
-    def _set_window(self, history: int, horizon: int) -> None:
-        """Set the model's observed and future steps; a config may only repeat them, or have the defaults."""
+    def _set_steps(self, train: ScenarioStore, val: ScenarioStore) -> None:
+        """Set the model's observed and future steps to those of the data, unless they are given."""
         model = self.config.model
+        if model.history is None or model.future is None:
+            differ = f"train has {train.lengths}, val {val.lengths}: give model.history and model.future"
+            require(train.lengths == val.lengths, "steps", differ)
+            observed, future = train.lengths
+            model.history = observed if model.history is None else model.history
+            model.future = future if model.future is None else model.future
         decoder = model.decoder.init_args
-        _require_default_or_equal("model.history", model.history, 50, history)
         cls: Any = locate(model.decoder.class_path)
         parameters = inspect.signature(cls).parameters
-        needed = f"the constructor of {cls.__name__} must take horizon, the future steps, set from the data"
+        needed = f"the constructor of {cls.__name__} must take horizon, which is model.future"
         require("horizon" in parameters, "model.decoder", needed)
-        default = parameters["horizon"].default
-        _require_default_or_equal("model.decoder.init_args.horizon", decoder.horizon, default, horizon)
-        model.history = history
-        decoder.horizon = horizon
+        repeated = decoder.horizon in (parameters["horizon"].default, model.future)
+        problem = f"is {decoder.horizon}, model.future {model.future}: set that alone"
+        require(repeated, "model.decoder.init_args.horizon", problem)
+        decoder.horizon = model.future
+
+    def _model_config(self) -> dict[str, Any]:
+        """Return the model's settings for checkpoints, where the decoder's horizon says the future steps."""
+        return {name: value for name, value in self.config.model.as_dict().items() if name != "future"}
 
     def _resume_from(self, path: Path) -> Path:
         """Find the checkpoint to resume from, check its config, and set its run's folder.
@@ -242,7 +249,7 @@ class TrainCLI(LightningCLI):
         complete = all(content.get(part) for part in ("optimizer_states", "lr_schedulers", "loops"))
         advice = "fine-tune its weights with --weights"
         require(complete, "resume", f"{checkpoint} lacks parts of the state of a training: {advice}")
-        other = differences(content[CONFIG], self.config.model.as_dict(), "model")
+        other = differences(content[CONFIG], self._model_config(), "model")
         problem = f"{checkpoint} was trained with other model settings ({', '.join(other)})"
         advice = "give its config.yaml, or start from its weights with --weights"
         require(not other, "resume", f"{problem}: {advice}")
@@ -265,25 +272,27 @@ class TrainCLI(LightningCLI):
         return logger.init_args
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Add the curves of the run, and show its progress as this package does unless it is disabled."""
+        """Add the curves of the run and what it prints; Lightning's bar is for terminals."""
         callbacks: list[pl.Callback] = [self.history]
         if self.config.trainer.enable_progress_bar is not False:
             callbacks.append(RunProgress(self.history))
+        if sys.stdout.isatty():
+            callbacks.append(TQDMProgressBar())
         self.trainer_defaults = self.trainer_defaults | {"callbacks": callbacks}
         return super().instantiate_trainer(**self.devices, **kwargs)
 
     def instantiate_classes(self) -> None:
         with one_sentence():
             super().instantiate_classes()
-        self.model.config = self.config.model.as_dict()
+        self.model.config = self._model_config()
         weights = self.config.weights
         if weights is not None and self.config.resume is None:
             new = load_matching(self.model, read_checkpoint(weights)["state_dict"], weights)
             if self.trainer.is_global_zero:
                 parts = ", ".join(name.removeprefix("forecaster.") for name in new)
                 print(f"Fine-tunes {weights}; newly initialised: {parts or 'none'}")
-        if self.trainer.is_global_zero and self.logger is None:
-            create_run_folder(self.trainer.logger)
+        if self.trainer.is_global_zero and self.logger is None and isinstance(self.trainer.logger, RunLogger):
+            self.trainer.logger.create_folder()
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
         self.resume = self.config.resume
         self.config.resume = None
@@ -302,37 +311,20 @@ def one_sentence() -> Iterator[None]:
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
 
 
-def _require_scenarios(train: ScenarioStore, path: str | Path) -> None:
-    """Raise DataError about the store at ``path`` if its training split is empty."""
+def _step_s(train: ScenarioStore, path: str | Path) -> float:
+    """Return the seconds between the steps of the training split at ``path``, which must not be empty."""
     if not len(train):
         raise DataError("split 'train' holds no scenario", file=path)
+    return train[0].step_s
 
 
-def _require_default_or_equal(name: str, value: int, default: int, of_data: int) -> None:
-    problem = f"is {value}, the data have {of_data}; it is taken from the data"
-    require(value in (default, of_data), name, problem)
-
-
-def train(args: Sequence[str] | None = None) -> TrainedRun | None:
-    """Train a model, or resume a run, as the settings say.
-
-    Args:
-        args: the settings as ``--NAME VALUE``, by default those of the command line.
+def train(args: Sequence[str]) -> TrainedRun | None:
+    """Train a model, or resume a run, as the settings ``--NAME VALUE`` say.
 
     Returns:
         The finished run; None in all processes but the first, and if no checkpoint was saved.
     """
-    cli = TrainCLI(
-        LitForecaster,
-        SceneData,
-        run=False,
-        args=sys.argv[1:] if args is None else list(args),
-        seed_everything_default=0,
-        auto_configure_optimizers=False,
-        trainer_defaults=TRAINER_DEFAULTS,
-        save_config_kwargs={"overwrite": True},
-        parser_kwargs={"prog": "trajpred train", "description": DESCRIPTION} | STRICT,
-    )
+    cli = TrainCLI(args)
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
     with lock_run(cli.trainer), naming_disk_errors(folder):
         fit(cli.trainer, cli.model, cli.datamodule, cli.resume)

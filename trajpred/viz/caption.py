@@ -127,10 +127,10 @@ def describe_metrics(
 
 
 def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) -> str:
-    """Describe the scored tracks if there are several; of joint forecasts, the best world."""
+    """Describe the scored tracks if there are several; of joint forecasts, the best joint mode."""
     import torch
 
-    from trajpred.evaluation.agent_truth import groups_of
+    from trajpred.evaluation.truth import groups_of
 
     rows = np.flatnonzero(groups_of(scenario)["scored"])
     metrics = track_metrics(scenario, forecast, rows, world)
@@ -142,11 +142,11 @@ def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) 
     if world is not None:
         return f"{agents} scored: FDE {mean}, {missed} missed"
     if forecast.has_worlds and forecast.probability.shape[1] > 1:
-        from trajpred.metrics import world_metrics
+        from trajpred.metrics import joint_metrics
 
         trajectory, probability, truth, valid = _predicted(scenario, forecast, rows)
         scene = torch.zeros(agents, dtype=torch.int64)
-        worlds = world_metrics(trajectory, probability[:1], truth, valid, scene)
+        worlds = joint_metrics(trajectory, probability[:1], truth, valid, scene)
         return f"{agents} scored: avgMinFDE {_metres(float(worlds['avgMinFDE']))}"
     return f"{agents} scored: minFDE {mean}, {missed} missed"
 
@@ -164,15 +164,16 @@ def track_metrics(
     missing, the average is over the existing ones and the final error at the last of them. Empty if no track
     of ``rows`` has both a forecast and a future.
     """
-    from trajpred.metrics import agent_metrics, names_in
+    from trajpred.metrics import agent_metrics, headline
+    from trajpred.metrics.registry import MODES
 
     modes = forecast if world is None else forecast.world(world)
     trajectory, probability, truth, valid = _predicted(scenario, modes, rows)
     if not len(trajectory):
         return {}
-    names = names_in("breakdown")
-    metrics = agent_metrics(trajectory, probability, truth, valid, ks=(6,), names=names)
-    return {name: metrics[f"{name}6"].numpy() for name in names}
+    columns = headline(MODES)
+    metrics = agent_metrics(trajectory, probability, truth, valid, columns=columns)
+    return {column.metric.name: metrics[column.title].numpy() for column in columns}
 
 
 def _predicted(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> list[Tensor]:

@@ -10,14 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from trajpred.metrics import metric_of
+from trajpred.metrics import METRICS, Column
+from trajpred.metrics.registry import MODES
 from trajpred.viz.fonts import legible
 from trajpred.viz.style import LIGHT, Role, style_axes
 
 #: By optimiser step, the values of a run by name.
 Rows: TypeAlias = Mapping[int, Mapping[str, float]]
 #: Metrics with a panel each, beside the loss.
-PANELS = ("minADE6", "minFDE6", "MR6")
+PANELS = ("minADE", "minFDE", "MR")
 #: Groups of agents, the first on top, and their colours.
 GROUPS = {"focal": Role.FOCAL, "scored": Role.SCORED, "all": Role.OTHER}
 #: More validations than this are drawn without markers.
@@ -50,8 +51,8 @@ def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
     }
     _draw_panel(panels[0], "Loss", rows, lines, mark)
     if validated:
-        for axes, column in zip(panels[1:], PANELS, strict=True):
-            _draw_metric(axes, column, rows, mark)
+        for axes, name in zip(panels[1:], PANELS, strict=True):
+            _draw_metric(axes, Column(METRICS[name], MODES), rows, mark)
     if mark in rows:
         place = "the best checkpoint" if mark == best else "the end"
         text = f"{name}: numbers are those of {place}, after {rows[mark]['epoch']:.4g} epochs"
@@ -60,13 +61,13 @@ def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
     return figure
 
 
-def _draw_metric(axes: Axes, column: str, rows: Rows, mark: int) -> None:
+def _draw_metric(axes: Axes, column: Column, rows: Rows, mark: int) -> None:
     """Draw the curves of a metric for each group of agents."""
-    metric = metric_of(column)
-    title = f"{metric.label}: {column}"
+    metric = column.metric
+    title = f"{metric.label}: {column.title}"
     if metric.unit:
-        title = f"{metric.label} ({metric.unit}): {column}"
-    lines = {f"val/{group}/{column}": (group, LIGHT.role[role]) for group, role in GROUPS.items()}
+        title = f"{metric.label} ({metric.unit}): {column.title}"
+    lines = {f"val/{group}/{column.title}": (group, LIGHT.role[role]) for group, role in GROUPS.items()}
     _draw_panel(axes, title, rows, lines, mark)
     axes.set_ylim(bottom=0)
 

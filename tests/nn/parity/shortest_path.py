@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.nn import Padding
+from trajpred.nn import Layout
 from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
 
 
@@ -17,7 +17,7 @@ def check(case: Case) -> None:
     spd = case["spd"]
     # The publication gives each column of edge types its own range of rows and counts them from 2.
     types = case["edge_attr"] + 2 + 512 * torch.arange(case["edge_attr"].shape[1])
-    padding = Padding.of_counts([n])
+    padding = Layout.of_counts([n])
     reference = case["path_edge_input"]
     longest = max(reference.shape[2], int(spd[spd < UNREACHABLE].max()))
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
-from trajpred.nn import Padding
+from trajpred.nn import Layout
 from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
 from trajpred.nn.published.node_encoding import NodeEncoding
 from trajpred.nn.published.structural_bias import (
@@ -119,7 +119,7 @@ def _check_raw_graphs(case: Case, expected: GraphStructure) -> None:
     if "graph0_edge_index" not in case:
         return
     pointer = torch.cat((torch.zeros(1, dtype=torch.long), sizes.cumsum(0)))
-    padding = Padding.of_counts(sizes.tolist())
+    padding = Layout.of_counts(sizes.tolist())
     assert padding.size == n
     edges = torch.cat([case[f"graph{b}_edge_index"] + pointer[b] for b in range(len(sizes))], 1)
     out = GraphStructure.of(edges, torch.ones_like(edges[0]), padding)

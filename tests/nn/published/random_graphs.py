@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trajpred.nn import GraphStructure, Padding
+from trajpred.nn import GraphStructure, Layout
 
 #: Types of edges, from 1.
 TYPES = 4
@@ -27,5 +27,5 @@ def random_graph(sizes: list[int], **options: Any) -> tuple[Tensor, GraphStructu
     edges = random_edges(sizes, 0.3)
     types = torch.randint(1, TYPES + 1, (edges.shape[1], 2))
     mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
-    padding = Padding.of_counts(sizes)
+    padding = Layout.of_counts(sizes)
     return mask, GraphStructure.of(edges, types, padding, **options)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.published.random_graphs import random_edges
-from trajpred.nn import GraphStructure, Padding, shortest_paths
+from trajpred.nn import GraphStructure, Layout, shortest_paths
 from trajpred.nn.published.graph_structure import UNREACHABLE, direct_edges, path_edges
 
 SIZES = [6, 1, 9, 4]
@@ -31,7 +31,7 @@ def search(edges: Tensor, start: int) -> dict[int, int]:
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
 def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
     edges = random_edges(SIZES, share)
-    padding = Padding.of_counts(SIZES)
+    padding = Layout.of_counts(SIZES)
     hops, first = shortest_paths(edges, padding)
     path = path_edges(first, edges, padding, length=8)
     for i in range(sum(SIZES)):
@@ -47,7 +47,7 @@ def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
 
 def test_paths_are_cut_off_and_far_nodes_unreachable() -> None:
     edges = torch.stack((torch.arange(5), torch.arange(1, 6)))
-    padding = Padding.of_counts([6])
+    padding = Layout.of_counts([6])
     assert path_edges(shortest_paths(edges, padding)[1], edges, padding, 2)[0, 5].tolist() == [0, 1]
     near = shortest_paths(edges, padding, max_hops=2)[0][0]
     assert near.tolist() == [0, 1, 2, UNREACHABLE, UNREACHABLE, UNREACHABLE]
@@ -56,7 +56,7 @@ def test_paths_are_cut_off_and_far_nodes_unreachable() -> None:
 def test_parallel_edges_self_loops_and_padding() -> None:
     edges = torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]])
     types = torch.arange(5, 9)
-    padding = Padding.of_counts([2, 1])
+    padding = Layout.of_counts([2, 1])
     assert direct_edges(edges, padding)[:2].tolist() == [[-1, 3], [-1, 2]]
     many = GraphStructure.of(edges, types, padding)
     assert many.hops.tolist() == [[[0, 1], [UNREACHABLE, 0]], [[0, -1], [-1, -1]]]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.nn.published.random_graphs import random_graph
-from trajpred.nn import BiasedEncoderLayer, GraphStructure, Padding, TransformerMEncoder
+from trajpred.nn import BiasedEncoderLayer, GraphStructure, Layout, TransformerMEncoder
 from trajpred.nn.published.transformer_m import probabilities
 
 DIM = 8
@@ -189,7 +189,7 @@ def test_training_draws_a_mode_for_every_graph() -> None:
 
 @pytest.mark.parametrize("sizes", [[1], [0, 2], []])
 def test_isolated_nodes_in_one_place_and_empty_graphs(sizes: list[int]) -> None:
-    padding = Padding.of_counts(sizes)
+    padding = Layout.of_counts(sizes)
     B = len(sizes)
     n = max(sizes, default=0)
     mask = torch.arange(n) < torch.tensor(sizes)[:, None]

@@ -265,7 +265,7 @@ void Bundle::parse(const std::string& manifest) {
   const bool supported = info.at("format") == BUNDLE_FORMAT && info.at("version") == BUNDLE_VERSION;
   const std::string found = info.at("format").dump() + ", " + info.at("version").dump();
   const std::string only = std::string(BUNDLE_FORMAT) + ", " + std::to_string(BUNDLE_VERSION);
-  require(supported, "version", "is " + shortened(found, MAX_QUOTED) + ", only " + only + " is supported");
+  require(supported, "version", "is " + shortened(found, MAX_QUOTED) + ", not " + only + ": export the bundle again");
   for (const auto& [name, graph] : info.at("graphs").items()) {
     graphs_[name] = {ports_of(graph.at("inputs")), ports_of(graph.at("outputs"))};
   }

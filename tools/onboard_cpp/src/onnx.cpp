@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,9 +23,49 @@ Ort::Env& environment() {
   return env;
 }
 
-Ort::SessionOptions options_of(const Bundle& bundle, int threads) {
+// Adds a provider by ONNX Runtime's own name of it; those of NVIDIA have options of their own types.
+void add_provider(Ort::SessionOptions& options, const std::string& provider) {
+  const OrtApi& api = Ort::GetApi();
+  if (provider == "CPUExecutionProvider") return;  // which every session has, as its last one
+  if (provider == "CUDAExecutionProvider") {
+    OrtCUDAProviderOptionsV2* defaults = nullptr;
+    Ort::ThrowOnError(api.CreateCUDAProviderOptions(&defaults));
+    const std::unique_ptr<OrtCUDAProviderOptionsV2, decltype(api.ReleaseCUDAProviderOptions)> owned(
+        defaults, api.ReleaseCUDAProviderOptions);
+    options.AppendExecutionProvider_CUDA_V2(*defaults);
+    return;
+  }
+  if (provider == "TensorrtExecutionProvider") {
+    OrtTensorRTProviderOptionsV2* defaults = nullptr;
+    Ort::ThrowOnError(api.CreateTensorRTProviderOptions(&defaults));
+    const std::unique_ptr<OrtTensorRTProviderOptionsV2, decltype(api.ReleaseTensorRTProviderOptions)> owned(
+        defaults, api.ReleaseTensorRTProviderOptions);
+    options.AppendExecutionProvider_TensorRT_V2(*defaults);
+    return;
+  }
+  const std::string suffix = "ExecutionProvider";  // "QNNExecutionProvider" is added as "QNN"
+  options.AppendExecutionProvider(provider.substr(0, provider.size() - suffix.size()));
+}
+
+void add_providers(Ort::SessionOptions& options, const Providers& providers) {
+  const std::vector<std::string> available = Ort::GetAvailableProviders();
+  for (const std::string& provider : providers) {
+    const bool exists = std::count(available.begin(), available.end(), provider) > 0;
+    std::string names;
+    for (const std::string& name : available) names += (names.empty() ? "" : ", ") + name;
+    require(exists, "providers", provider + " is not in this ONNX Runtime, which has " + names);
+    try {
+      add_provider(options, provider);
+    } catch (const Ort::Exception& error) {
+      throw DataError(provider + " cannot be used (" + on_one_line(error.what()) + ")", "providers");
+    }
+  }
+}
+
+Ort::SessionOptions options_of(const Bundle& bundle, int threads, const Providers& providers) {
   require(0 <= threads && threads <= MAX_THREADS, "threads", "must be 0 to " + std::to_string(MAX_THREADS));
   Ort::SessionOptions options;
+  add_providers(options, providers);
   options.SetIntraOpNumThreads(threads);
   options.SetLogSeverityLevel(ORT_LOGGING_LEVEL_ERROR);
   // With the defaults, two threads on a busy machine take 2 to 3 times as long as one.
@@ -107,8 +149,8 @@ Graph load(const Bundle& bundle, const std::string& name, const Ort::SessionOpti
 
 class OnnxGraphs : public Graphs {
  public:
-  OnnxGraphs(const Bundle& bundle, int threads) {
-    const Ort::SessionOptions options = options_of(bundle, threads);
+  OnnxGraphs(const Bundle& bundle, int threads, const Providers& providers) {
+    const Ort::SessionOptions options = options_of(bundle, threads, providers);
     for (const char* name : {"lane_encoder", "encoder", "decoder"}) {
       const bool exists = bundle.graphs().count(name) > 0;
       if (exists) graphs_.emplace(name, load(bundle, name, options));
@@ -145,19 +187,20 @@ class OnnxGraphs : public Graphs {
 
 }  // namespace
 
-std::unique_ptr<Graphs> open_graphs(const Bundle& bundle, int threads) {
-  return std::make_unique<OnnxGraphs>(bundle, threads);
+std::unique_ptr<Graphs> open_graphs(const Bundle& bundle, int threads, const Providers& providers) {
+  return std::make_unique<OnnxGraphs>(bundle, threads, providers);
 }
 
-std::shared_ptr<Forecaster> open_forecaster(const std::string& bundle, int threads) {
+std::shared_ptr<Forecaster> open_forecaster(const std::string& bundle, int threads,
+                                            const Providers& providers) {
   Bundle opened(bundle);
-  auto graphs = open_graphs(opened, threads);
+  auto graphs = open_graphs(opened, threads, providers);
   return std::make_shared<Forecaster>(std::move(opened), std::move(graphs));
 }
 
-std::shared_ptr<Encoder> open_encoder(const std::string& bundle, int threads) {
+std::shared_ptr<Encoder> open_encoder(const std::string& bundle, int threads, const Providers& providers) {
   Bundle opened(bundle);
-  auto graphs = open_graphs(opened, threads);
+  auto graphs = open_graphs(opened, threads, providers);
   return std::make_shared<Encoder>(std::move(opened), std::move(graphs));
 }
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.checks import row_of
-from trajpred.data.geometry import arc_length, norm, points_along
-from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
+from trajpred.data.geometry import arc_length, cut_line, norm
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, MAX_ID, NO_LANE, LaneMap, free_ids, num_segments
 from trajpred.data.ragged import Ragged
 from trajpred.errors import require, require_finite
 from trajpred.sources.argoverse2 import midline
@@ -25,8 +24,6 @@ from trajpred.sources.reading import integer
 MAX_LANE_M = 1e5
 #: Shorter lines (metres) are points.
 MIN_LANE_M = 1e-6
-#: Largest number of an element.
-MAX_ID = 2**63 - 1
 #: Two ends of lanes are connected within this distance (metres).
 CONNECTED_M = 0.1
 #: The mark type, without its colour, of each name that formats give to marks.
@@ -168,14 +165,8 @@ def mark_type(name: str, color: str | None = None, near_first: bool = True) -> s
     return f"{pattern}_WHITE"
 
 
-#: Longest lane segment (metres): models select lanes by their midpoints, and Argoverse's are about this long.
-MAX_LENGTH_M = 50.0
-#: Maximum number of lane segments of a map.
-MAX_LANES = 200_000
-
-
 def lane_map_of(parts: MapParts) -> LaneMap:
-    """Build a map: lanes longer than :data:`MAX_LENGTH_M` become segments of equal length.
+    """Build a map: lanes are cut as :meth:`LaneMap.from_centerlines` does.
 
     The first segment of a lane has the number of the file, the others the numbers after the largest.
     Links to lanes that are not in the file are omitted; predecessors follow from successors.
@@ -185,8 +176,7 @@ def lane_map_of(parts: MapParts) -> LaneMap:
     lanes = list(parts.lanes.values())
     require_lanes(len(lanes), parts.problems)
     center = [lane.centerline for lane in lanes]
-    sizes = [_num_segments(line) for line in center]
-    require(sum(sizes) <= MAX_LANES, "lanes", f"must be at most {MAX_LANES} segments, are {sum(sizes)}")
+    sizes = num_segments(center, "lanes")
     ids = dict(zip(parts.lanes, _ids(lanes, sizes, parts.numbers), strict=True))
     lane_id: list[int] = []
     successors: list[list[int]] = []
@@ -224,12 +214,6 @@ def lane_map_of(parts: MapParts) -> LaneMap:
     return lane_map
 
 
-def _num_segments(centerline: Line) -> int:
-    """Return the number of segments of a lane."""
-    length = arc_length(centerline)[-1]
-    return max(1, math.ceil(length / MAX_LENGTH_M - 1e-9))
-
-
 def _codes(names: list[str], types: tuple[str, ...], sizes: list[int]) -> NDArray[np.int8]:
     """Return the index in ``types`` of the name of each lane, for each of its segments."""
     codes = np.array([types.index(name) for name in names], np.int8)
@@ -240,13 +224,13 @@ def _cut(lines: list[Line], sizes: list[int]) -> Ragged:
     """Cut each line into as many pieces as its lane has segments."""
     pieces: list[Line] = []
     for line, size in zip(lines, sizes, strict=True):
-        pieces += _pieces(line, size)
+        pieces += cut_line(line, size)
     return Ragged.from_rows(pieces, 2)
 
 
 def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]]:
     """Return the ids of the segments of each lane; editors give negative numbers to unsaved elements."""
-    fresh = _free_numbers(taken)
+    fresh = free_ids(taken)
     ids = []
     for lane in lanes:
         number = lane.lane_id
@@ -256,17 +240,6 @@ def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]
     for row, size in zip(ids, sizes, strict=True):
         row += islice(fresh, size - 1)
     return ids
-
-
-def _free_numbers(taken: set[int]) -> Iterator[int]:
-    """Yield the numbers after the largest one that is taken, or between those if there are too few."""
-    after = max(taken, default=-1) + 1
-    start = 0
-    if 0 <= after <= MAX_ID - MAX_LANES:
-        start = after
-    for number in count(start):
-        if number not in taken:
-            yield number
 
 
 def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hashable]) -> list[list[int]]:
@@ -294,22 +267,6 @@ def _beside(ids: dict[Hashable, list[int]], keys: list[Hashable]) -> NDArray[np.
             index = (2 * number + 1) * len(beside) // (2 * len(segments))
             neighbors.append(beside[index])
     return np.array(neighbors, np.int64)
-
-
-def _pieces(line: Line, parts: int) -> list[Line]:
-    """Cut a line into ``parts`` of equal length."""
-    if parts == 1:
-        return [line]
-    arc = arc_length(line)
-    cuts = np.linspace(0, arc[-1], parts + 1)
-    ends = points_along(line, cuts)
-    pieces: list[Line] = []
-    for number in range(parts):
-        inside = (arc > cuts[number] + 1e-6) & (arc < cuts[number + 1] - 1e-6)
-        first = ends[[number]]
-        last = ends[[number + 1]]
-        pieces.append(np.concatenate((first, line[inside], last)))
-    return pieces
 
 
 def _crossed(lines: list[Line]) -> NDArray[np.bool_]:

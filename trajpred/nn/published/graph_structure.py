@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from trajpred.nn.relation import Padding
+from trajpred.nn.edges import Layout
 
 #: Published hop count that stands for "no path".
 UNREACHABLE = 510
@@ -16,7 +16,7 @@ EdgeEncoding = Literal["multi_hop", "single"]
 
 
 def shortest_paths(
-    edge_index: Tensor, padding: Padding, max_hops: int = UNREACHABLE - 1
+    edge_index: Tensor, padding: Layout, max_hops: int = UNREACHABLE - 1
 ) -> tuple[Tensor, Tensor]:
     r"""Search breadth-first from every node to every node of its graph, in all graphs at once.
 
@@ -63,7 +63,7 @@ def shortest_paths(
     return hops, first_edge
 
 
-def path_edges(first: Tensor, edge_index: Tensor, padding: Padding, length: int) -> Tensor:
+def path_edges(first: Tensor, edge_index: Tensor, padding: Layout, length: int) -> Tensor:
     """List the edges of all shortest paths by following ``first``: ``[N, n, length]``, -1 after the end."""
     receiver = torch.cat((edge_index[1], edge_index.new_zeros(1)))  # the last one stands in for edge -1
     place = torch.arange(padding.size, device=first.device)
@@ -76,7 +76,7 @@ def path_edges(first: Tensor, edge_index: Tensor, padding: Padding, length: int)
     return path
 
 
-def direct_edges(edge_index: Tensor, padding: Padding) -> Tensor:
+def direct_edges(edge_index: Tensor, padding: Layout) -> Tensor:
     """Find the edge from each node to each place of its graph: column ``[N, n]`` int64, -1 if none.
 
     Of parallel edges the last counts; a self loop is an edge.
@@ -111,7 +111,7 @@ class GraphStructure(NamedTuple):
         cls,
         edge_index: Tensor,
         edge_attr: Tensor,
-        padding: Padding,
+        padding: Layout,
         *,
         edge_type: EdgeEncoding = "multi_hop",
         multi_hop_max_dist: int = 5,
@@ -129,7 +129,7 @@ class GraphStructure(NamedTuple):
 
         Example: a path of three nodes and an isolated node; edge types 3 and 4.
             >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-            >>> one_graph = Padding.of_counts([4])
+            >>> one_graph = Layout.of_counts([4])
             >>> graph = GraphStructure.of(edges, torch.tensor([3, 3, 4, 4]), one_graph, multi_hop_max_dist=2)
             >>> graph.hops[0, 0], graph.edges[0, 0, 2, :, 0], graph.in_degree[0]
             (tensor([  0,   1,   2, 510]), tensor([3, 4]), tensor([1, 2, 1, 0]))

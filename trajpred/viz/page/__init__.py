@@ -18,7 +18,8 @@ from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
-from trajpred.metrics import columns
+from trajpred.metrics import headline
+from trajpred.metrics.registry import MODES
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.forecast_store import in_batches
@@ -100,7 +101,7 @@ def write_page(
     index = {
         "scenes": entries,
         "models": [predictor.name for predictor in predictors],
-        "metrics": list(columns("breakdown")),
+        "metrics": [column.title for column in headline(MODES)],
         "facts": list(FACTS),
         "heads": [_layers_and_heads(model["attention"]) for model in scenes[0]["models"]],
         "streams": has_streams,

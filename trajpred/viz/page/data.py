@@ -15,10 +15,11 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
-from trajpred.evaluation.agent_truth import facts_of, groups_of
 from trajpred.evaluation.results import finite
-from trajpred.evaluation.updates import ERRORS, Update, score_update
-from trajpred.metrics import agent_metrics, columns, final_error, metric_names
+from trajpred.evaluation.truth import groups_of, truth_of
+from trajpred.evaluation.updates import score_stream, update_columns
+from trajpred.metrics import agent_metrics, final_error, headline
+from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band
@@ -128,9 +129,10 @@ FACTS = ("class", "manoeuvre", "city")
 def focal_facts(scenario: Scenario) -> dict[str, str]:
     """Return :data:`FACTS` of the focal track; its manoeuvre is ``unknown`` without a future."""
     if scenario.has_future:
-        facts = facts_of(scenario).get(scenario.focal_id)
-        if facts:
-            return {name: facts[name] for name in FACTS}
+        truth = truth_of([scenario], scenario.num_steps - scenario.num_observed)
+        [row] = np.flatnonzero(truth["focal"]).tolist() or [None]
+        if row is not None:
+            return {name: str(truth[name][row]) for name in FACTS}
     kind = OBJECT_TYPES[scenario.tracks.object_type[scenario.focal]]
     return {"class": kind, "manoeuvre": "unknown", "city": scenario.city or "unknown"}
 
@@ -217,7 +219,7 @@ class ModelResult:
     """The results of one model for one scenario."""
 
     forecast: Forecast
-    #: By track id, only of tracks with a future: the values of the registry's table ``breakdown``, and
+    #: By track id, only of tracks with a future: the values of the headline metrics at K = 6, and
     #: ``[K]`` metres from the end of each mode to the last true position.
     metrics: dict[str, list[float | None]] = field(default_factory=dict)
     end_error: dict[str, list[float | None]] = field(default_factory=dict)
@@ -239,9 +241,10 @@ def evaluate_tracks(
     modes = torch.from_numpy(trajectory)
     target = torch.from_numpy(truth)
     mask = torch.from_numpy(valid)
-    errors = agent_metrics(modes, torch.from_numpy(probability), target, mask, (6,))
+    columns = headline(MODES)
+    errors = agent_metrics(modes, torch.from_numpy(probability), target, mask, columns=columns)
     # Through float32 and rounded in this order, as in evaluate, so that both report the same digits.
-    values = [errors[name].float().numpy().astype(np.float64) for name in columns("breakdown")]
+    values = [errors[column.title].float().numpy().astype(np.float64) for column in columns]
     table = np.stack(values, axis=1).round(4)
     ends = final_error(modes, target, mask).numpy().round(2)
     names = scenario.tracks.track_id[rows].tolist()
@@ -287,21 +290,18 @@ def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> 
     if not isinstance(forecast, StreamedForecast) or not forecast.earlier:
         return None
     now = scenario.num_observed - 1
-    metrics = [*ERRORS, *metric_names("streaming")]
+    metrics = [column.title for column in update_columns()]
     plotted = [metrics.index(name) for name in STREAM]
     is_shown = np.isin(roles(scenario), (Role.FOCAL, Role.SCORED))
     shown = scenario.tracks.track_id[is_shown]
     steps: list[int] = []
     packed: list[dict[str, Any]] = []
     tables: list[np.ndarray] = []
-    before: Update | None = None
-    for steps_back, made in (*forecast.earlier.items(), (0, forecast)):
-        update = (now - steps_back, made)
-        steps.append(now - steps_back)
-        tables.append(score_update(scenario, update, before)[:, plotted])
-        before = update
-        if steps_back:
-            then = replace(scenario, num_observed=now - steps_back + 1)
+    for (step, made), table in score_stream(scenario, forecast):
+        steps.append(step)
+        tables.append(table[:, plotted])
+        if step < now:
+            then = replace(scenario, num_observed=step + 1)
             packed.append(_pack_forecast(then, made.of(shown), origin))
     scores = np.stack(tables).round(2)
     return {

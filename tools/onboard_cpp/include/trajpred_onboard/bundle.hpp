@@ -15,7 +15,7 @@ namespace trajpred::onboard {
 
 // `format` and `version` in `bundle.json`; other values are rejected.
 inline constexpr const char* BUNDLE_FORMAT = "trajpred-bundle";
-inline constexpr std::int64_t BUNDLE_VERSION = 1;
+inline constexpr std::int64_t BUNDLE_VERSION = 2;
 
 // An input or output of a graph, as in `INTERFACE.md`.
 struct Port {

@@ -3,22 +3,30 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trajpred_onboard/encoder.hpp"
 #include "trajpred_onboard/forecaster.hpp"
 
 namespace trajpred::onboard {
 
-// Loads the graphs of a bundle. `threads`: of ONNX Runtime; 0 for one per core.
+// Execution providers by ONNX Runtime's names, the preferred one first; none for the CPU alone. What a
+// provider cannot compute runs on the CPU.
+using Providers = std::vector<std::string>;
+
+// Loads the graphs of a bundle. `threads`: of ONNX Runtime on the CPU; 0 for one per core.
 //
 // Waiting threads sleep instead of spinning: a vehicle's processor is shared.
-// Throws DataError if a graph is damaged or cannot be loaded.
-std::unique_ptr<Graphs> open_graphs(const Bundle& bundle, int threads = 0);
+// Throws DataError if a graph is damaged or cannot be loaded, or this ONNX Runtime lacks a provider.
+std::unique_ptr<Graphs> open_graphs(const Bundle& bundle, int threads = 0, const Providers& providers = {});
 
 // Opens the folder of a bundle; every thread needs a forecaster of its own. Throws DataError.
-std::shared_ptr<Forecaster> open_forecaster(const std::string& bundle, int threads = 0);
+// open_forecaster("bundle", 1, {"TensorrtExecutionProvider", "CUDAExecutionProvider"}) computes on a GPU.
+std::shared_ptr<Forecaster> open_forecaster(const std::string& bundle, int threads = 0,
+                                            const Providers& providers = {});
 
 // The same for bundles with or without a decoder.
-std::shared_ptr<Encoder> open_encoder(const std::string& bundle, int threads = 0);
+std::shared_ptr<Encoder> open_encoder(const std::string& bundle, int threads = 0,
+                                      const Providers& providers = {});
 
 }  // namespace trajpred::onboard

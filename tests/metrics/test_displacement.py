@@ -1,4 +1,4 @@
-"""Displacement metrics of agents and worlds against av2's own functions."""
+"""Displacement metrics of agents and of joint futures against av2's own functions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trajpred.metrics import agent_metrics, horizon_metrics, world_metrics
-from trajpred.metrics.compute import collides
+from trajpred.metrics import METRICS, Column, agent_metrics, joint_metrics
 from trajpred.metrics.displacement import missed, with_brier
+from trajpred.metrics.joint import collides
 
 #: In the order of :func:`by_av2`.
 NAMES = ("minADE", "minFDE", "MR", "ADE-of-best-FDE", "brier-minFDE", "brier-minADE")
@@ -47,7 +47,8 @@ def by_av2(
 def by_us(trajectory: Tensor, probability: Tensor, target: Tensor, valid: Tensor) -> NDArray[np.float64]:
     """``[A, 6]``: the same for all agents at once, over all modes."""
     k = trajectory.shape[1]
-    metrics = agent_metrics(trajectory, probability, target, valid, ks=[k], names=NAMES)
+    columns = [Column(METRICS[name], k) for name in NAMES]
+    metrics = agent_metrics(trajectory, probability, target, valid, columns=columns)
     return torch.stack([metrics[f"{name}{k}"] for name in NAMES], dim=1).numpy()
 
 
@@ -105,8 +106,7 @@ def test_top_k_modes_are_the_most_probable_and_of_equal_ones_the_first(
         probability=p.expand(K, K),
         target=target,
         valid=all_valid(target),
-        ks=range(1, K + 3),
-        names=("minFDE", "brier-minFDE"),
+        columns=[Column(METRICS[name], k) for k in range(1, K + 3) for name in ("minFDE", "brier-minFDE")],
     )
     for k in range(1, K + 3):  # with fewer than k modes, all of them
         right = (metrics[f"minFDE{k}"] == 0).nonzero()[:, 0]
@@ -130,7 +130,6 @@ def test_heading_errors_are_of_the_mode_with_the_best_endpoint(dtype: torch.dtyp
         probability.to(dtype),
         target,
         torch.from_numpy(valid),
-        ks=[1],
         heading=torch.from_numpy(heading),
         target_heading=torch.from_numpy(truth),
     )
@@ -147,30 +146,7 @@ def test_heading_errors_are_of_the_mode_with_the_best_endpoint(dtype: torch.dtyp
         assert metrics["final heading error6"][i].item() == pytest.approx(error[last], nan_ok=True)
 
 
-def test_metrics_at_a_horizon_are_those_of_a_future_cut_there_of_the_agents_visible_then() -> None:
-    trajectory, probability, target = random_case(3, A=40, F=9)
-    valid = torch.from_numpy(np.random.default_rng(3).random((40, 9)) < 0.7)
-    names = ("minADE", "minFDE", "MR")
-    horizons = horizon_metrics(trajectory, probability, target, valid, [3, 9], names)
-    assert horizons.keys() == {3, 9}
-    for step, metrics in horizons.items():
-        expected = agent_metrics(
-            trajectory=trajectory[:, :, :step],
-            probability=probability,
-            target=target[:, :step],
-            valid=valid[:, :step],
-            ks=[6],
-            names=names,
-        )
-        visible = valid[:, step - 1]
-        assert 0 < visible.sum() < 40
-        assert metrics.keys() == expected.keys()
-        for name, values in metrics.items():
-            assert values[~visible].isnan().all()
-            torch.testing.assert_close(values[visible], expected[name][visible], rtol=1e-12, atol=1e-12)
-
-
-def worlds_by_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray) -> dict[str, float]:
+def joint_by_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.ndarray) -> dict[str, float]:
     """The metrics of one scene."""
     fde = av2.compute_world_fde(trajectory, target)
     best = int(fde.argmin())
@@ -185,8 +161,8 @@ def worlds_by_av2(trajectory: np.ndarray, probability: np.ndarray, target: np.nd
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("apart", [1.0, 10.0])
-def test_world_metrics_equal_av2(seed: int, apart: float) -> None:
-    """The six most probable worlds count; ``apart`` determines how often agents collide and miss."""
+def test_joint_metrics_equal_av2(seed: int, apart: float) -> None:
+    """The six most probable joint modes count; ``apart`` determines how often agents collide and miss."""
     draw = np.random.default_rng(seed)
     sizes = draw.integers(1, 7, 5)
     K = int(draw.integers(1, 25))
@@ -195,7 +171,7 @@ def test_world_metrics_equal_av2(seed: int, apart: float) -> None:
     trajectory = target[:, None] + draw.normal(0, 1.5, (sizes.sum(), K, F, 2))
     probability = draw.dirichlet(np.ones(K), len(sizes))
     scene = np.repeat(np.arange(len(sizes)), sizes)
-    metrics = world_metrics(
+    metrics = joint_metrics(
         trajectory=torch.from_numpy(trajectory),
         probability=torch.from_numpy(probability),
         target=torch.from_numpy(target),
@@ -204,16 +180,16 @@ def test_world_metrics_equal_av2(seed: int, apart: float) -> None:
     )
     for i in range(len(sizes)):
         top = sorted(range(K), key=lambda mode: -probability[i, mode])[:6]
-        expected = worlds_by_av2(trajectory[scene == i][:, top], probability[i, top], target[scene == i])
+        expected = joint_by_av2(trajectory[scene == i][:, top], probability[i, top], target[scene == i])
         of_scene = {name: values[i].item() for name, values in metrics.items()}
         assert of_scene == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("probability, misses", [((0.2, 0.8), 0.0), ((0.8, 0.2), 0.5)])
-def test_of_equally_good_worlds_the_more_probable_one_counts(
+def test_of_equally_good_joint_modes_the_more_probable_one_counts(
     probability: tuple[float, float], misses: float
 ) -> None:
-    """Final errors of 3 and 1 m in the first world, of 2 and 2 m in the second; 20 m between the agents."""
+    """Final errors of 3 and 1 m in the first joint mode, of 2 and 2 m in the second; 20 m apart."""
     path = torch.tensor([[3.0, 2.0], [21.0, 22.0]])[..., None, None] * torch.tensor([1.0, 0.0])
     target = torch.tensor([[[0.0, 0.0]], [[20.0, 0.0]]])
     metrics = metrics_of_scene(path, torch.tensor([probability]), target)
@@ -222,13 +198,13 @@ def test_of_equally_good_worlds_the_more_probable_one_counts(
 
 
 def metrics_of_scene(path: Tensor, probability: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """The metrics of the worlds of agents that are all in one scene and always visible."""
+    """The joint metrics of agents that are all in one scene and always visible."""
     scene = torch.zeros(len(path), dtype=torch.int64)
-    return world_metrics(path, probability, target, all_valid(target), scene)
+    return joint_metrics(path, probability, target, all_valid(target), scene)
 
 
-def test_misses_and_collisions_are_those_of_the_world_of_least_error_whatever_its_probability() -> None:
-    """As in av2: the improbable world without an error counts, not the probable one that is a little off."""
+def test_misses_and_collisions_are_those_of_the_joint_mode_of_least_error_whatever_its_probability() -> None:
+    """As in av2: the improbable one without an error counts, not the probable one that is a little off."""
     path = torch.tensor([[0.0, 0.5], [30.0, 0.5]])[..., None, None].repeat(1, 1, 3, 2)
     target = torch.tensor([0.0, 30.0])[:, None, None].repeat(1, 3, 2)
     metrics = metrics_of_scene(path, torch.tensor([[0.1, 0.9]]), target)

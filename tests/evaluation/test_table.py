@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
 from tests.evaluation.made_results import MACHINE, STORE, result, seeds
+from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
-from trajpred.evaluation.comparison import most_changed
-from trajpred.evaluation.report.of_recipes import format_intervals, format_origin, format_recipes
+from trajpred.evaluation.report import (
+    format_origin,
+    format_recipes,
+    interval_table,
+    most_changed,
+    to_markdown,
+)
+from trajpred.evaluation.results import read_results, write_results
+from trajpred.evaluation.table import agent_field, change, resampled
+from trajpred.metrics import headline
 
 
 def scored(
@@ -27,7 +38,7 @@ def scored(
     per_scenario: dict[str, Any] = {"scenario_id": [f"s{i}" for i in rows]}
     for group, agents in {"focal": np.ones(len(values), int), "moving": count}.items():
         if agents is not None:
-            per_scenario |= {f"{group}/count": agents[rows].tolist()}
+            per_scenario |= {f"{group}/{name}": agents[rows].tolist() for name in ("count", "ids")}
             per_scenario |= {f"{group}/minFDE6": values[rows].tolist()}
     return Evaluation(name, "val", len(values), {}, {}, per_scenario)
 
@@ -42,11 +53,12 @@ def test_interval_of_a_mean_is_that_of_the_normal_approximation() -> None:
     assert (found.low, found.high) == pytest.approx(bounds, abs=0.05 * half)
 
 
-def test_interval_of_a_share_is_that_of_the_binomial_law() -> None:
+def test_interval_of_a_fraction_is_that_of_the_binomial_law() -> None:
     n, p = 40, 0.3
-    found = bootstrap(np.arange(n) < p * n, resamples=50_000)
+    sums = resampled((np.arange(n) < p * n).astype(float)[:, None], resamples=50_000)[:, 0] / n
     draws = np.random.default_rng(5).binomial(n, p, 500_000) / n
-    assert (found.low, found.high) == pytest.approx(np.quantile(draws, (0.025, 0.975)), abs=1e-9)
+    expected = np.quantile(draws, (0.025, 0.975))
+    assert np.quantile(sums, (0.025, 0.975)) == pytest.approx(expected, abs=1e-9)
 
 
 def test_errors_after_other_seconds_are_not_compared() -> None:
@@ -80,7 +92,7 @@ def test_agents_of_a_group_count_the_same_and_whole_scenarios_are_drawn() -> Non
     assert found.mean == pytest.approx(mean)
     assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=0.1 * half)
     fewer = scored(easy, "c", count=np.maximum(count - 1, 0))
-    with pytest.raises(DataError, match="c and a predict other numbers of moving agents"):
+    with pytest.raises(DataError, match="c and a predict other moving agents: compare their tables"):
         compare([fewer], [a], group="moving")
 
 
@@ -92,24 +104,57 @@ def test_seeds_are_averaged_in_every_scenario() -> None:
 
 
 def test_resamples_depend_on_the_seed_only() -> None:
-    values = np.random.default_rng(4).normal(size=37)
-    whole = bootstrap(values, resamples=500)
-    assert bootstrap(values, resamples=500) == whole != bootstrap(values, resamples=500, seed=1)
+    sums = np.random.default_rng(4).normal(size=(37, 2))
+    whole = resampled(sums, resamples=250)
+    assert whole.shape == (250, 2)
+    assert np.array_equal(resampled(sums, resamples=250), whole)
+    assert np.allclose(resampled(sums[:, 1:], resamples=250), whole[:, 1:]), "the same draws for all columns"
+    assert not np.array_equal(resampled(sums, resamples=250, seed=1), whole)
+
+
+def by_agent(rows: dict[str, tuple[str, float]], name: str) -> Evaluation:
+    """An evaluation of focal agents, given as minFDE6 by track and scenario, all of them moving."""
+    fields = [agent_field(column) for column in headline()]
+    columns: dict[str, Any] = {
+        "scenario_id": [scenario for scenario, _ in rows.values()],
+        "track_id": [track.partition(" ")[0] for track in rows],
+    }
+    columns |= dict.fromkeys((*GROUPS, "predicted"), [True] * len(rows))
+    known = pa.table(columns)
+    errors = pa.array([value for _, value in rows.values()], pa.float32())
+    for field in fields:
+        known = known.append_column(field, errors)
+    return Evaluation.of_tables(known, None, predictor=name, split="val", scenarios=2)
+
+
+def test_agents_are_paired_by_scenario_and_track_whatever_their_order(tmp_path: Path) -> None:
+    """Numbers that fit are no pairs: both predict two agents of x, of which one is the same."""
+    first = by_agent({"1": ("x", 1.0), "2": ("x", 2.0), "1 of y": ("y", 5.0)}, "a")
+    second = by_agent({"1 of y": ("y", 4.0), "3": ("x", 90.0), "2": ("x", 1.5)}, "b")
+    found = change([first], [second], "moving")
+    assert found.agents == 2
+    assert found.metrics["minFDE6"].mean == pytest.approx((0.5 + 1.0) / 2)
+    assert found.by_scenario == pytest.approx({"x": 0.5, "y": 1.0})
+    write_results(tmp_path / "both.parquet", [first, second])
+    assert change(*([one] for one in read_results(tmp_path / "both.parquet")), "moving") == found
+    apart = by_agent({"9": ("x", 1.0)}, "c")
+    with pytest.raises(DataError, match="a and c predict no moving agent in common"):
+        change([first], [apart], "moving")
 
 
 def test_changes_are_the_largest_in_either_direction() -> None:
     before, after = scored(np.array([1.0, 2.0, 3.0, 4.0])), scored(np.array([1.5, 1.0, 3.0, 0.5]))
-    improved, degraded = most_changed([after], [before], 2)
-    assert [round(change, 6) for _, change in improved] == [-3.5, -1.0]
-    assert [round(change, 6) for _, change in degraded] == [0.5]
+    improved, degraded = most_changed([before], [after], 2)
+    assert improved == pytest.approx({"s3": -3.5, "s1": -1.0})
+    assert [*improved] == ["s3", "s1"]
+    assert degraded == pytest.approx({"s0": 0.5})
 
 
 def test_incomparable_results_are_rejected() -> None:
-    a, b, (one, two, _) = scored(np.ones(5)), scored(np.ones(6), "b"), seeds()
+    a, (one, two, _) = scored(np.ones(5)), seeds()
     for message, wrong in {
-        "1 have no pair": lambda: compare([a], [b]),
         "b predicts no focal agent": lambda: compare([a], [scored(np.ones(0), "b")]),
-        "no focal/minADE6 of each scenario": lambda: compare([a], [a], "minADE6"),
+        "a and a have no minADE6 of the same agents": lambda: compare([a], [a], "minADE6"),
         "values": lambda: bootstrap([]),
         "both are small with one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
         "different data: val of argoverse1": lambda: by_recipe([one, replace(two, split="train")]),
@@ -133,7 +178,9 @@ def cells(table: str) -> dict[str, dict[str, str]]:
 def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_first() -> None:
     base: Any = result("base", (4.0, 6.0))
     recipes = by_recipe([base, *seeds(), base])
-    table, intervals = cells(format_recipes(recipes)), cells(format_intervals(recipes))
+    compared = interval_table(recipes)
+    assert compared.title.startswith("2 focal agents that all predict")
+    table, intervals = cells(format_recipes(recipes)), cells(to_markdown([compared], "").split("\n\n")[1])
     assert list(table) == list(intervals) == ["base", "small, 3 seeds"]
     # Means of two scenarios: (1 + 2) / 2, (2 + 2) / 2, (3 + 2) / 2.
     assert table["small, 3 seeds"]["minFDE6"] == "2.00 (1.50\N{EN DASH}2.50)"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import wrap_angle
@@ -16,9 +15,10 @@ from trajpred.data.motion import MOVED_M
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
-from trajpred.evaluation.agent_scores import agent_scores
-from trajpred.evaluation.agent_truth import MANOEUVRES, facts_of, groups_of, manoeuvres, truth_of
 from trajpred.evaluation.agents import ScoredAgents
+from trajpred.evaluation.score import score_agents
+from trajpred.evaluation.table import FACTS
+from trajpred.evaluation.truth import MANOEUVRES, groups_of, manoeuvres, truth_of
 from trajpred.predictors import load_predictor
 
 STEPS = np.arange(1, 61) / 60
@@ -49,25 +49,23 @@ def test_moving_agents_end_three_metres_from_where_they_were_seen_last() -> None
 
 
 def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
-    agents = ScoredAgents.of(rows, Scattered()(rows))
-    for i in range(0, len(agents), 17):
-        scenario = rows[agents.scene[i]]
+    truth = truth_of(rows, 60)
+    for i in range(0, len(truth["scene"]), 17):
+        scenario = rows[truth["scene"][i]]
         tracks, now = scenario.tracks, scenario.num_observed - 1
-        row = tracks.index(agents.track_id[i])
-        facts = {name: values[i] for name, values in agents.facts.items()}
+        row = tracks.index(truth["track_id"][i])
+        facts = {name: truth[name][i] for name in FACTS}
         assert facts["class"] == OBJECT_TYPES[tracks.object_type[row]]
         assert facts["city"] == scenario.city
         seen = tracks.position[tracks.valid[:, now], now]
         near = int((np.linalg.norm(seen - tracks.position[row, now], axis=1) <= 30).sum()) - 1
         speed = float(np.linalg.norm(tracks.velocity[row, now]))
         last = np.flatnonzero(tracks.valid[row])[-1]
-        steady = tracks.position[row, now] + tracks.velocity[row, now] * (last - now) * 0.1
+        steady = tracks.position[row, now] + tracks.velocity[row, now] * (last - now) * scenario.step_s
         error = float(np.linalg.norm(steady - tracks.position[row, last]))
-        for value, text in zip((speed, near, error), [*facts.values()][3:], strict=True):
-            low, *_, high = text.split()  # "0", "1 to 4", "20 and more"
-            assert float(low) <= value
-            assert high == "more" or value <= float(high) or low == high == "0"
-        assert facts == facts_of(scenario)[agents.track_id[i]]
+        assert [facts[name] for name in ("speed", "neighbours", "error")] == pytest.approx(
+            [speed, near, error]
+        )
 
 
 def test_forecasts_that_do_not_fit_are_rejected(rows: list[Scenario]) -> None:
@@ -141,9 +139,9 @@ def test_headings_that_are_turned_round_make_no_manoeuvre(
     scenario = Scenario.from_arrays(
         position[None], num_observed=50, step_s=step_s, heading=heading[None], track_id=["car"]
     )
-    assert facts_of(scenario)["car"]["manoeuvre"] == expected
-    target_heading = truth_of(scenario, np.zeros(1, np.int64), 60)["target_heading"]
-    np.testing.assert_allclose(target_heading[0], path[1], atol=1e-9)
+    truth = truth_of([scenario], 60)
+    assert truth["manoeuvre"].tolist() == [expected]
+    np.testing.assert_allclose(truth["target_heading"][0], path[1], atol=1e-9)
 
 
 def test_manoeuvres_use_valid_steps_only() -> None:
@@ -165,6 +163,6 @@ def test_a_car_that_starts_from_standing_heads_along_its_lane() -> None:
     assert agents.origin_heading == pytest.approx([np.pi / 2, 0.0])
     moved = north[50:] > MOVED_M
     assert np.array_equal(np.isfinite(agents.target_heading), [moved, np.ones(60, bool)])
-    assert agents.facts["manoeuvre"].tolist() == ["straight", "straight"]
-    errors = agent_scores(agents, [6])["average heading error6"]
-    assert errors == pytest.approx([0.0, 0.0], abs=1e-3)
+    assert agents.truth["manoeuvre"].tolist() == ["straight", "straight"]
+    found = {column.name: values for column, values in score_agents(agents, 0.1).items()}
+    assert found["average heading error6"] == pytest.approx([0.0, 0.0], abs=1e-3)

@@ -1,0 +1,366 @@
+"""Tables: their windows are those of sources written by hand; what is wrong with them is one sentence."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import run
+from tests.integrations.map_files import commonroad
+from tests.integrations.recordings import write_ind
+from trajpred import Scenario, resample
+from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.errors import DataError
+from trajpred.integrations import table
+from trajpred.integrations.table import SOURCE, TableOptions
+from trajpred.sources import RawScenario
+from trajpred.store import ScenarioStore, prepare
+
+NAME = "trajpred.integrations.table:SOURCE"
+PLAIN = ("track=id", "time=t:ms", "x=X", "y=Y")
+
+
+def windows(raw: Path, options: TableOptions) -> list[RawScenario]:
+    return [window for split in SOURCE.scenarios(raw, options).values() for window in split]
+
+
+def by_hand(
+    rows: np.ndarray, rate: float, start_s: float, heading: np.ndarray | None = None
+) -> tuple[Scenario, list[str]]:
+    """Cut the window at ``start_s`` out of rows of track, frame, x, y, vx, vy, and return its tracks."""
+    first = np.ceil(start_s * rate - 1e-6)
+    observed = int(np.ceil((start_s + 5) * rate - 1e-6) - first)
+    future = int(6 * rate)
+    frame = rows[:, 1] - first
+    inside = (frame >= 0) & (frame < observed + future)
+    names, row = np.unique(rows[inside, 0], return_inverse=True)
+    states = np.full((len(names), observed + future, 5), np.nan)
+    angle = np.zeros(inside.sum()) if heading is None else heading[inside]
+    states[row, frame[inside].astype(int)] = np.column_stack((rows[inside, 2:], angle))
+    seen = np.isfinite(states[..., 0])
+    candidate = seen[:, observed - 1]
+    step = (states[:, observed - 1, :2] - states[:, observed - 1 - round(rate), :2]) / round(rate)
+    steady = states[:, observed - 1, None, :2] + step[:, None] * np.arange(1, future + 1)[:, None]
+    error = np.nan_to_num(np.hypot(*np.moveaxis(states[:, observed:, :2] - steady, -1, 0))).max(axis=1)
+    focal = max(np.flatnonzero(candidate), key=lambda i: (seen[i].sum(), error[i]))
+    scenario = Scenario.from_arrays(
+        states[..., :2],
+        num_observed=observed,
+        step_s=1 / rate,
+        velocity=states[..., 2:4],
+        heading=None if heading is None else states[..., 4],
+        track_id=[f"{name:g}" for name in names],
+        focal=int(focal),
+    )
+    return resample(scenario, 0.1), names
+
+
+def require_equal(scenario: Scenario, hand: Scenario) -> None:
+    """Compare the states of two windows at the times of the shorter one."""
+    assert scenario.focal_id == hand.focal_id
+    offset = scenario.num_observed - hand.num_observed
+    steps = np.arange(hand.num_steps)
+    for row, name in enumerate(hand.tracks.track_id):
+        valid = hand.tracks.valid[row]
+        at = scenario.tracks.index(name), steps[valid] + offset
+        assert scenario.tracks.valid[at].all()
+        np.testing.assert_allclose(scenario.tracks.position[at], hand.tracks.position[row, valid], atol=1e-3)
+        np.testing.assert_allclose(scenario.tracks.velocity[at], hand.tracks.velocity[row, valid], atol=1e-2)
+        turn = scenario.tracks.heading[at] - hand.tracks.heading[row, valid]
+        assert np.cos(turn).min() > 0.9999
+
+
+def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
+    """25 Hz, rows in any order, headings in degrees; classes and rate from the metadata."""
+    file = write_ind(tmp_path / "raw")
+    header, *lines = file.read_text().splitlines()
+    np.random.default_rng(1).shuffle(lines)
+    file.write_text("\n".join([header, *lines]))
+    data = np.loadtxt(lines, delimiter=",")
+    options = TableOptions(preset="inD")
+    splits = SOURCE.scenarios(tmp_path / "raw", options)
+    assert [window.name for window in splits["train"]] == [f"00_{15 * i:05d}" for i in range(12)]
+    assert [window.name for window in splits["val"]] == ["00_00285"]
+    for window in (*splits["train"][::4], *splits["val"]):
+        scenario = SOURCE.scenario(window, options)
+        angle = np.radians(data[:, 6])
+        angle = np.arctan2(np.sin(angle), np.cos(angle))
+        hand, _ = by_hand(data[:, [1, 2, 4, 5, 9, 10]], 25.0, window.part[1] / 10, angle)
+        require_equal(scenario, hand)
+        assert (scenario.num_observed, scenario.num_steps) == (50, 110)
+        for name, code in zip(scenario.tracks.track_id, scenario.tracks.object_type, strict=True):
+            kind = ("vehicle", "vehicle", "cyclist", "pedestrian", "vehicle")[int(name) % 5]
+            assert OBJECT_TYPES[code] == kind
+
+
+def test_eth_is_the_source_by_hand(tmp_path: Path) -> None:
+    """2.5 Hz: every tenth frame at 25 Hz, white space, and no names of columns."""
+    frame = np.arange(100)
+    walkers = [
+        np.column_stack((10 * frame, np.full(100, n), 0.5 * frame + n, np.sin(frame / (5 + n))))
+        for n in range(3)
+    ]
+    rows = np.concatenate(walkers)
+    np.savetxt(
+        tmp_path / "hotel.txt",
+        rows[np.random.default_rng(0).permutation(len(rows))],
+        fmt=" %.1f\t%d  %.6f %.6f ",
+    )
+    options = TableOptions(preset="eth-ucy")
+    found = windows(tmp_path / "hotel.txt", options)
+    assert len(found) > 12
+    velocity = [np.gradient(walker[:, 2:], 0.4, axis=0) for walker in walkers]
+    states = np.column_stack((rows[:, 1], rows[:, 0] / 10, rows[:, 2:], np.concatenate(velocity)))
+    for window in found[::5]:
+        scenario = SOURCE.scenario(window, options)
+        hand, _ = by_hand(states, 2.5, window.part[1] / 10)
+        offset = scenario.num_observed - hand.num_observed
+        position = scenario.tracks.position[:, offset : offset + hand.num_steps]
+        np.testing.assert_allclose(position, hand.tracks.position, atol=1e-3)
+        assert OBJECT_TYPES[scenario.tracks.object_type[0]] == "pedestrian"
+
+
+def test_interaction_joins_vehicles_and_pedestrians_on_a_map(tmp_path: Path) -> None:
+    """Pedestrians have no headings: theirs are those of the motion."""
+    names = "track_id,frame_id,timestamp_ms,agent_type,x,y,vx,vy"
+    times = range(1, 131)
+    cars = [f"1,{t},{100 * t},car,{0.8 * t},1,8,0,0.01,4.5,1.8" for t in times]
+    people = [f"P1,{t},{100 * t},pedestrian/bicycle,3,{-0.1 * t},0,-1" for t in times]
+    (tmp_path / "vehicle_tracks_007.csv").write_text("\n".join([f"{names},psi_rad,length,width", *cars]))
+    (tmp_path / "pedestrian_tracks_007.csv").write_text("\n".join([names, *people]))
+    (tmp_path / "map.xml").write_bytes(commonroad())
+    options = TableOptions(preset="interaction", map=tmp_path / "map.xml", origin=None)
+    [first, *_] = windows(tmp_path, options)
+    scenario = SOURCE.scenario(first, options)
+    assert scenario.tracks.track_id.tolist() == ["1", "P1"]
+    assert [OBJECT_TYPES[code] for code in scenario.tracks.object_type] == ["vehicle", "pedestrian"]
+    np.testing.assert_allclose(scenario.tracks.heading[0], 0.01)
+    np.testing.assert_allclose(scenario.tracks.heading[1, 20:], -np.pi / 2)
+    np.testing.assert_allclose(scenario.tracks.position[0, :, 0], 0.8 * np.arange(1, 111))
+    assert len(scenario.map) == 2
+
+
+def test_highd_has_corners_of_boxes_and_y_down(tmp_path: Path) -> None:
+    rows = [f"{n},3,{2.0 * n},{10 - 0.2 * n},4,2,50,-5" for n in range(1, 300)]
+    (tmp_path / "01_tracks.csv").write_text(
+        "\n".join(["frame,id,x,y,width,height,xVelocity,yVelocity", *rows])
+    )
+    (tmp_path / "01_tracksMeta.csv").write_text("id,width,height,class\n3,4,2,Truck\n")
+    (tmp_path / "01_recordingMeta.csv").write_text("id,frameRate\n1,25\n")
+    options = TableOptions(preset="highd")
+    scenario = SOURCE.scenario(windows(tmp_path, options)[0], options)
+    np.testing.assert_allclose(scenario.tracks.position[0, 49], [2 * 125 + 2, -(10 - 0.2 * 125 + 1)])
+    np.testing.assert_allclose(scenario.tracks.velocity[0, 49], [50, 5])
+    np.testing.assert_allclose(scenario.tracks.heading[0, 49], np.arctan2(5, 50))
+
+
+def plain(path: Path, tracks: dict[str, np.ndarray], **more: object) -> Path:
+    """Write states ``[N, 3]`` of time in seconds, x and y, as parquet."""
+    states = np.concatenate(list(tracks.values()))
+    names = np.repeat(list(tracks), [len(rows) for rows in tracks.values()])
+    columns = {"id": names, "t": states[:, 0] * 1000, "X": states[:, 1], "Y": states[:, 2]}
+    pq.write_table(pa.table(columns | more), path)
+    return path
+
+
+def test_tracks_keep_their_own_times(tmp_path: Path) -> None:
+    """Detections at 10 Hz, jittered, each track in its own phase: constant motion stays so.
+
+    Where a track has no state at the last observed step itself, later ones do not make one.
+    """
+    rng = np.random.default_rng(2)
+    tracks = {}
+    for n in range(5):
+        time = np.sort(n * 0.023 + np.arange(200) * 0.1 + rng.uniform(-0.02, 0.02, 200))
+        tracks[f"car {n}"] = np.column_stack((time, 12 * time, 3 * n - 2 * time))
+    file = plain(tmp_path / "drive.parquet", tracks)
+    options = TableOptions(columns=PLAIN)
+    window = windows(file, options)[3]
+    scenario = SOURCE.scenario(window, options)
+    valid = scenario.tracks.valid
+    assert np.delete(valid, 49, axis=1).all()
+    seconds = scenario.timestamps_ns / 1e9 + min(rows[0, 0] for rows in tracks.values())
+    lateral = [3.0 * int(name[-1]) for name in scenario.tracks.track_id]
+    expected = np.stack((np.tile(12 * seconds, (5, 1)), np.subtract.outer(lateral, 2 * seconds)), -1)
+    np.testing.assert_allclose(scenario.tracks.position[valid], expected[valid], atol=1e-6)
+    velocity = scenario.tracks.velocity[valid]
+    np.testing.assert_allclose(velocity, np.broadcast_to([12.0, -2.0], velocity.shape), atol=1e-4)
+
+
+def test_recordings_of_one_file_are_read_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = np.column_stack((np.arange(150) * 0.1, np.arange(150.0), np.zeros(150)))
+    case = np.repeat(np.arange(6), 150)
+    file = plain(
+        tmp_path / "all.parquet", {"7": np.tile(states, (6, 1)) + case[:, None] * [0, 100, 0]}, case=case
+    )
+    options = TableOptions(columns=("recording=case", *PLAIN))
+    whole = [SOURCE.scenario(window, options) for window in windows(file, options)]
+    monkeypatch.setattr(table, "MAX_ROWS", 310)
+    table._groups.cache_clear()
+    again = [SOURCE.scenario(window, options) for window in windows(file, options)]
+    assert len(table._groups(table.Place.of([file]), options)) == 3
+    table._groups.cache_clear()
+    assert len(whole) == 6 * 3
+    for first, second in zip(whole, again, strict=True):
+        assert first.scenario_id == second.scenario_id
+        np.testing.assert_array_equal(first.tracks.position, second.tracks.position)
+    starts = {round(scene.tracks.position[0, 0, 0] - scene.timestamps_ns[0] / 1e8) for scene in whole}
+    assert starts == {0, 100, 200, 300, 400, 500}
+
+
+def test_no_window_of_a_validation_recording_is_trained_on(tmp_path: Path) -> None:
+    for number in range(6):
+        write_ind(tmp_path / "many", number, seconds=16, tracks=5)
+    options = TableOptions(preset="ind")
+    splits = SOURCE.scenarios(tmp_path / "many", options)
+    places = {split: {window.path for window in found} for split, found in splits.items()}
+    assert places["train"].isdisjoint(places["val"])
+    assert len(places["train"] | places["val"]) == 6
+    # A single recording is divided in time: nothing that is recorded in one part is in the other.
+    single = write_ind(tmp_path / "one", seconds=60)
+    splits = SOURCE.scenarios(single, options)
+    train = [SOURCE.scenario(window, options) for window in splits["train"]]
+    val = [SOURCE.scenario(window, options) for window in splits["val"]]
+    assert max(scene.timestamps_ns[-1] for scene in train) < min(scene.timestamps_ns[0] for scene in val)
+    # Folders of splits stay as they are.
+    write_ind(tmp_path / "split" / "train", 1, seconds=16, tracks=5)
+    write_ind(tmp_path / "split" / "val", 2, seconds=16, tracks=5)
+    assert {name: len(found) for name, found in SOURCE.scenarios(tmp_path / "split", options).items()} == {
+        "train": 4,
+        "val": 4,
+    }
+
+
+Change = Callable[[str], str]
+
+
+def column(name: str, change: Change) -> Change:
+    """Return a change of all values of a column of a CSV file."""
+
+    def changed(text: str) -> str:
+        lines = [line.split(",") for line in text.splitlines()]
+        at = lines[0].index(name)
+        for line in lines[1:]:
+            line[at] = change(line[at])
+        return "\n".join(",".join(line) for line in lines)
+
+    return changed
+
+
+def same(text: str) -> str:
+    return text
+
+
+def in_radians(degrees: str) -> str:
+    return str(np.radians(float(degrees)))
+
+
+def negative(number: str) -> str:
+    return str(-float(number))
+
+
+@pytest.mark.parametrize(
+    ("columns", "change", "sentence"),
+    [
+        (["time=frame:s"], same, "positions move 0.04 times as fast as vx and vy"),
+        (["time=frame:ms"], same, "'frame': states of a track are 0.001 s apart in the median"),
+        (["time=frame:30hz"], same, "positions move 1.2 times as fast as vx and vy"),
+        (["x=xCenter:km", "y=yCenter:km"], same, r"steps are faster than 80 m/s, up to 1.\d+e.04 m/s"),
+        (["x=xCenter:mm", "y=yCenter:mm"], same, r"99 % of the steps are slower than 0.01\d m/s"),
+        (["heading=heading:rad"], same, "'heading': reaches 3[56]., which cannot be radians"),
+        ([], column("heading", in_radians), r"headings are \d\d+ degrees off the motion"),
+        ([], column("yCenter", negative), r"headings are \d\d+ degrees off the motion"),
+        (["x=yCenter", "y=xCenter"], same, "headings are 90 degrees off the motion"),
+        (["x=x_center"], same, "'x_center': column is missing; 00_tracks.csv .* have: recordingId, tra"),
+        (["track=recordingId"], same, "rows repeat a time of a track: left out"),
+        (["type=locationId"], same, "20 tracks are of unknown classes, '1'; say .*: type=locationId:1=veh"),
+    ],
+)  # fmt: skip
+def test_mistakes_end_in_a_sentence_with_the_figure(
+    columns: list[str], change: Change, sentence: str, tmp_path: Path
+) -> None:
+    file = write_ind(tmp_path, seconds=30)
+    file.write_text(change(file.read_text()))
+    options = TableOptions(preset="ind", columns=tuple(columns))
+    problem = ""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            SOURCE.scenario(windows(file, options)[0], options)
+        except DataError as error:
+            problem = str(error)
+    sentences = [str(warning.message) for warning in said] + [problem]
+    assert re.search(sentence, " | ".join(sentences)), sentences
+    assert len(sentences) < 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (["track=id", "time=t", "x=x", "y=y"], "time=t lacks its unit; units: s, ms, us, ns, 25hz"),
+        (["track=id", "time=t:s", "x=x", "y=y", "heading=h"], "heading=h lacks its unit; units: rad, deg"),
+        (["track=id", "time=t:s", "x=x:feet", "y=y"], "'feet' is not a unit of x; units: m, km, cm, mm, ft"),
+        (["track=id", "time=t:s", "x=x"], "lacks y; it has track, time, x"),
+        (["id", "time=t:s"], "'id' must be ROLE=COLUMN or ROLE=COLUMN:UNIT"),
+        (["speed=v"], "'speed=v' must be ROLE=COLUMN or ROLE=COLUMN:UNIT with a role of recording, track"),
+        ([], "or --preset must say the columns"),
+    ],
+)  # fmt: skip
+def test_incomplete_mappings_are_one_sentence(columns: list[str], sentence: str) -> None:
+    with pytest.raises(DataError, match=re.escape(sentence)) as caught:
+        TableOptions(columns=tuple(columns))
+    assert caught.value.field == "columns"
+
+
+def test_broken_recordings_are_reported_and_the_rest_is_prepared(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    for number in range(6):
+        write_ind(raw, number, seconds=16, tracks=5)
+    lines = (raw / "01_tracks.csv").read_text().splitlines()
+    lines[40] = lines[40].replace("truck", "").rpartition(",")[0] + ",fast"
+    (raw / "01_tracks.csv").write_text("\n".join(lines))
+    (raw / "02_tracks.csv").write_text(lines[0] + "\n")
+    slow = column("frame", lambda n: str(int(n) if int(n) < 200 else 200 + 3 * (int(n) - 200)))
+    (raw / "03_tracks.csv").write_text(slow((raw / "03_tracks.csv").read_text()))
+    (raw / "04_tracksMeta.csv").unlink()
+    lines = (raw / "05_tracks.csv").read_text().splitlines()
+    (raw / "05_tracks.csv").write_text("\n".join([*lines, lines[3], lines[9]]))
+    with pytest.warns(UserWarning, match=r"05: 2 of [\d,]+ rows repeat a time of a track: left out"):
+        summary = prepare(
+            NAME, raw, tmp_path / "store", options=TableOptions(preset="ind"), workers=1, progress=False
+        )
+    skipped = {name: reason for found in summary.skipped.values() for name, reason in found.items()}
+    assert {name[:2] for name in skipped} == {"01", "02", "03", "04"}
+    assert skipped["01_00000"] == "01_tracks.csv, field 'yVelocity': must be numbers, has 'fast'"
+    assert skipped["02_00000"] == "02_tracks.csv, field 'xCenter': the recording has less than two states"
+    assert "03_tracks.csv, field 'frame': mixes steps of 0.04 and 0.12 s" in skipped["03_00000"]
+    assert skipped["04_00000"].startswith("04_tracksMeta.csv: is not a readable table")
+    assert sum(summary.scenarios.values()) == 8
+
+
+def test_info_shows_a_table_before_it_is_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_ind(tmp_path)
+    assert run("info", file, "--preset", "ind") == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for fact in (
+        "20: 4 cyclist, 4 pedestrian, 12 vehicle",
+        "in 40.0 s, every 0.04 s",
+        "train 12 scenarios",
+        "val 1 scenarios",
+    ):
+        assert fact in page
+    assert (
+        run("prepare", "--preset", "ind", "--raw", file, "--store", tmp_path / "store", "--workers", 1) == 0
+    )
+    assert len(ScenarioStore(tmp_path / "store", "train")) == 12
+    assert run("info", file) == 2
+    assert "is a table: say its columns by --preset or --columns" in capsys.readouterr().err

@@ -1,0 +1,127 @@
+"""Every form of attention over edges against a plain loop over receivers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from tests.nn.graphs import CHANNELS, FORMS, HEADS, RAGGED, in_form, loop_attend, ragged
+from trajpred.nn import Edges
+
+VALUES = 3
+ONE_SCENE = ((6, 4),)
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+def inputs(edges: Edges, times: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    def make(count: int, width: int) -> Tensor:
+        assert edges.bias is not None
+        return torch.randn(count, HEADS, width, dtype=edges.bias.dtype, requires_grad=True)
+
+    S = edges.senders.num_nodes
+    R = edges.receivers.num_nodes * times
+    return make(R, CHANNELS), make(S, CHANNELS), make(S, VALUES)
+
+
+def values_and_gradients(out: Tensor, reached: Tensor, wanted: tuple[Tensor, ...]) -> list[Tensor]:
+    """``out`` where reached, and the gradients of a fixed function of it."""
+    out = torch.where(reached[..., None], out, 0.0)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape)
+    gradients = torch.autograd.grad((weight * out).sum(), wanted, allow_unused=True, materialize_grads=True)
+    return [out, *gradients]
+
+
+@each_form
+@pytest.mark.parametrize(
+    "scenes",
+    [RAGGED, ((4, 4),), ((0, 3), (0, 2)), ((2, 0), (3, 2))],
+    ids=["ragged", "one scene", "no senders", "a scene without receivers"],
+)
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_values_and_gradients_equal_a_loop(
+    form: str, scenes: tuple[tuple[int, int], ...], share: float
+) -> None:
+    if form == "pairs" and len(scenes) > 1:
+        return  # all pairs are those of one scene
+    graph = ragged(scenes, share, torch.float64)
+    graph = replace(graph, bias=graph.bias.requires_grad_())
+    edges = in_form(graph, form)
+    qkv = inputs(graph)
+    reached = torch.bincount(graph.index[1], minlength=graph.receivers.num_nodes)[:, None] > 0
+    assert torch.equal(edges.reached, reached)
+    raw = edges.attend(*qkv)
+    for gradient in torch.autograd.grad(raw.sum(), qkv, retain_graph=True):
+        assert gradient.isfinite().all()
+    wanted = (*qkv, graph.bias)
+    values = values_and_gradients(raw, reached, wanted)
+    looped = loop_attend(graph.index, graph.bias, *qkv)
+    expected = values_and_gradients(looped, reached, wanted)
+    assert_close(values, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+def test_nodes_in_any_order_of_scenes_attend_as_in_order(form: str) -> None:
+    """Agents of all scenes come before lanes: the two kinds of a scene are not neighbours in a batch."""
+    graph = ragged(((2, 5), (3, 1)))
+    kinds = ragged(((1, 2), (2, 2))).senders.beside(ragged(((1, 2), (1, 1))).senders)
+    assert not kinds.ordered
+    ordered = torch.argsort(kinds.place)
+    row_of = torch.argsort(ordered)
+    shuffled = replace(graph, senders=kinds, index=torch.stack((ordered[graph.index[0]], graph.index[1])))
+    q, k, v = inputs(graph)
+    expected = in_form(graph, form).attend(q, k, v) * graph.reached[..., None]
+    out = in_form(shuffled, form).attend(q, k[row_of], v[row_of]) * graph.reached[..., None]
+    assert_close(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("form", FORMS[:3])
+def test_half_precision_is_near(form: str, dtype: torch.dtype) -> None:
+    edges = in_form(ragged(), form)
+    query, k, v = inputs(edges)
+    expected = edges.attend(query, k, v) * edges.reached[..., None]
+    half = replace(edges, bias=edges.bias.to(dtype)) if form == "edges" else edges
+    out = half.attend(query.to(dtype), k.to(dtype), v.to(dtype)) * edges.reached[..., None]
+    assert out.dtype == dtype
+    assert_close(out.float(), expected, rtol=0, atol=0.05)
+
+
+@each_form
+def test_repeated_receivers_share_their_edges(form: str) -> None:
+    graph = ragged(ONE_SCENE if form == "pairs" else RAGGED)
+    times = 6
+    edges = in_form(graph, form)
+    repeated = edges.repeat_receivers(2).repeat_receivers(3)
+    query, k, v = inputs(graph, times)
+    out = repeated.attend(query, k, v) * repeated.reached[..., None]
+    for copy in range(times):  # the copies of a receiver are consecutive
+        expected = edges.attend(query[copy::times], k, v) * edges.reached[..., None]
+        assert_close(out[copy::times], expected)
+        assert torch.equal(repeated.poses[1].position[copy::times], edges.poses[1].position)
+    assert torch.equal(repeated.poses[0].position, edges.poses[0].position)
+    assert torch.equal(repeated.poses[1].heading[::times], edges.poses[1].heading)
+
+
+def test_nodes_within_groups_attend_to_all_of_their_group() -> None:
+    q, k, v = torch.randn(3, 6, HEADS, CHANNELS)
+    groups = Edges.within_groups(q, 3)
+    everyone = {(j, i) for i in range(6) for j in range(6) if i // 3 == j // 3}
+    assert set(map(tuple, groups.index.T.tolist())) == everyone
+    expected = loop_attend(groups.index, torch.zeros(HEADS, groups.index.shape[1]), q, k, v)
+    assert_close(groups.attend(q, k, v), expected)
+    assert_close(replace(groups, group=0, dense=False).attend(q, k, v), expected)
+
+
+def test_weights_are_those_that_values_are_summed_with() -> None:
+    edges = ragged()
+    q, k, v = inputs(edges)
+    sender, receiver = edges.index
+    weight = edges.weights(q, k)
+    none = torch.zeros(len(q), HEADS)
+    assert_close(none.index_add(0, receiver, weight), edges.reached.expand_as(none).float())
+    summed = torch.zeros(len(q), HEADS, VALUES).index_add(0, receiver, weight[..., None] * v[sender])
+    assert_close(summed, in_form(edges, "blocks").attend(q, k, v) * edges.reached[..., None])

@@ -1,0 +1,519 @@
+"""Evaluations as tables of text, in the terminal or as Markdown: of one, with less input, and compared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from trajpred.data.splits import GROUPS, PAIRED_GROUPS
+from trajpred.errors import DataError, require
+from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.table import (
+    FACTS,
+    Cell,
+    Interval,
+    calibration_errors,
+    cells,
+    change,
+    columns_in,
+    compared_columns,
+    fact_names,
+    members,
+    pairs,
+    parts_of,
+    scene_cells,
+    whole_columns,
+)
+from trajpred.metrics import Column, headline, metrics_of
+from trajpred.metrics.registry import MODES
+
+#: Printed below every report, because published tables follow different conventions.
+CONVENTIONS = (
+    "Means in metres, with 95 % intervals by bootstrap over scenarios; MR: fraction of agents whose best "
+    "endpoint is more than 2 m off; headings in radians. minADE is the minimum over the modes, as in av2; "
+    "ADE-of-best-FDE is what QCNet, HiVT and others call minADE. Brier metrics add (1 - p)² of that mode, p "
+    "as given. K modes: the most probable ones."
+)
+#: Scenarios that improved and degraded most, as many as are listed of each.
+MOST_CHANGED = 10
+
+
+class Table(NamedTuple):
+    """A title, the names of the columns, and the cells."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
+    """Build the tables of a result: for each K, joint futures, and of ``groups`` horizons and breakdowns.
+
+    Args:
+        by: facts to break results down by (:data:`~trajpred.evaluation.table.FACTS`), or ``all``.
+        groups: ``focal``, ``scored``, ``moving``, ``all``.
+
+    Raises: DataError naming an unknown fact.
+    """
+    facts = fact_names(by)
+    assert result.agents is not None
+    built = [*_main(result), *joint_tables(result), *_av2(result)]
+    for group in groups:
+        agents = members(result.agents, group)
+        if len(agents):
+            built += _over_time(agents, group)
+            built += [_breakdown(result.agents, agents, group, fact) for fact in facts]
+    if "all" not in groups:  # stationary agents are in the group of all agents
+        built += _plausibility_ahead(members(result.agents, "all"), "all")
+    return built
+
+
+def _main(result: Evaluation) -> Iterator[Table]:
+    """Build a table for each K, with the groups side by side; metrics without K are in the last one."""
+    assert result.agents is not None
+    columns = whole_columns(result.agents)
+    by_group: dict[str, dict[str, str]] = {}
+    titles: list[str] = []
+    for group in GROUPS:
+        agents = members(result.agents, group)
+        titles.append(f"{group} ({len(agents):,})")
+        [row] = cells(agents, columns).values()
+        by_group[group] = {column.name: _text(cell) for column, cell in zip(columns, row, strict=True)}
+        if "probability" in agents.column_names and len(agents):
+            for name, error in calibration_errors(agents).items():
+                by_group[group][name] = format_interval(error)
+    ks = sorted({column.k for column in columns if column.k is not None})
+    for k in ks:
+        names = [column.name for column in columns if column.k == k]
+        if k == ks[-1]:
+            names += [column.name for column in columns if column.k is None]
+            names += [name for name in ("ECE", "top ECE") if name in by_group["all"]]
+        rows = [[name, *(by_group[group].get(name, "-") for group in GROUPS)] for name in names]
+        facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
+        shown = [row for row in rows if any(text != "-" for text in row[1:])]
+        yield Table(f"{result.predictor}: {facts}", ["", *titles], shown)
+
+
+def joint_tables(result: Evaluation) -> Iterator[Table]:
+    """Build the table of the joint metrics, of a predictor of joint futures."""
+    names = [metric.name for metric in metrics_of("joint")]
+    rows: list[list[str]] = []
+    for group, means in result.joint.items():
+        if means["count"] and result.scenes is not None:
+            counts = [f"{means[name]:,}" for name in ("count", "incomplete", "actors")]
+            rows.append([group, *counts, *map(_text, scene_cells(result.scenes, group))])
+    if rows:
+        yield Table(
+            f"{result.predictor}: joint futures",
+            ["agents", "scenarios", "incomplete", "actors", *names],
+            rows,
+        )
+
+
+def _av2(result: Evaluation) -> Iterator[Table]:
+    if not result.av2:
+        return
+    rows: list[list[str]] = []
+    for name, compared in result.av2.items():
+        means = [f"{compared['trajpred']:.6f}", f"{compared['av2']:.6f}"]
+        rows.append([name, f"{compared['count']:,}", *means, f"{compared['difference']:.1e}"])
+    head = ["", "compared", "trajpred", "av2", "largest difference"]
+    yield Table("all agents by trajpred and by av2's own functions", head, rows)
+
+
+def _over_time(agents: pa.Table, group: str) -> Iterator[Table]:
+    """Build the tables of errors by seconds ahead, of plausibility likewise, and of updates."""
+    errors = headline(MODES)
+    yield from _by_time(agents, f"{group} agents as if the future ended after", "ahead", errors)
+    yield from _plausibility_ahead(agents, group)
+    title = f"{group} agents visible at every update: errors and changes, by length of the history"
+    updates = [column._replace(after=None) for column in columns_in(agents) if column.after is not None]
+    yield from _by_time(agents, title, "after", list(dict.fromkeys(updates)))
+
+
+def _plausibility_ahead(agents: pa.Table, group: str) -> Iterator[Table]:
+    if "probability" not in agents.column_names:
+        return
+    title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
+    columns = [
+        column._replace(ahead=None) for column in columns_in(agents) if column.ahead and column.metric.ahead
+    ]
+    yield from _by_time(agents, title, "ahead", list(dict.fromkeys(columns)))
+
+
+def _by_time(agents: pa.Table, title: str, field: str, columns: Sequence[Column]) -> Iterator[Table]:
+    """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
+    known = columns_in(agents)
+    times = dict.fromkeys(getattr(column, field) for column in known)
+    rows: list[list[str]] = []
+    for time in sorted(filter(None, times)):
+        present = [column for column in columns if column._replace(**{field: time}) in known]
+        [found] = cells(agents, [column._replace(**{field: time}) for column in present]).values()
+        texts = dict(zip(present, map(_text, found), strict=True))
+        count = max(cell.agents for cell in found)
+        rows.append([f"{time:g} s", str(count), *(texts.get(column, "-") for column in columns)])
+    if rows:
+        yield Table(title, ["", "agents", *(column.title for column in columns)], rows)
+
+
+def _breakdown(every: pa.Table, agents: pa.Table, group: str, fact: str) -> Table:
+    """Build a table with a row for each value of a fact that has agents."""
+    columns = headline(MODES)
+    found = cells(agents, columns, fact, parts_of(every, fact))
+    rows = [[part, str(row[0].agents), *map(_text, row)] for part, row in found.items() if row[0].agents]
+    return Table(
+        f"{group} agents by {FACTS[fact]}", ["", "agents", *(column.title for column in columns)], rows
+    )
+
+
+def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterator[Table]:
+    """Build a table for each group of the means of the first result and of variants with less input.
+
+    With the paired change of the minFDE6: an input whose removal makes the error smaller by more than the
+    interval does harm.
+    """
+    first, *variants = results
+    columns = headline(MODES)
+    for group in groups if variants else ():
+        rows: list[list[str]] = []
+        for result in results:
+            assert result.agents is not None
+            agents = members(result.agents, group)
+            [row] = cells(agents, columns).values()
+            changed = "-"
+            if result is not first:
+                changed = format_interval(change([result], [first], group).metrics["minFDE6"], "+")
+            rows.append([result.predictor, f"{len(agents):,}", *map(_text, row), changed])
+        title = listing(f"{group} agents, perturbed scenarios", first.part)
+        yield Table(title, ["", "agents", *(column.title for column in columns), "change of minFDE6"], rows)
+    for result in variants:
+        yield from joint_tables(result)
+
+
+def change_tables(
+    before: Sequence[Evaluation],
+    after: Sequence[Evaluation],
+    names: tuple[str, str],
+    count: int = MOST_CHANGED,
+) -> list[Table]:
+    """Build tables of the change of the metrics between two recipes, given by their seeds.
+
+    The mean change over the focal and the moving agents that both predict, with its 95 % interval, and the
+    ``count`` scenarios in which the focal agent's minFDE6 improved and degraded most.
+    """
+    old, new = names
+    rows: list[list[str]] = []
+    agents: list[str] = []
+    for group in PAIRED_GROUPS:
+        try:
+            changed = change(after, before, group)
+        except DataError:
+            if group == "focal":
+                raise
+            continue  # predictions files of focal agents have no others
+        agents.append(f"{changed.agents:,} {group}")
+        rows += [[f"{group} {metric}", *_signed(found)] for metric, found in changed.metrics.items()]
+    both = f"{' and '.join(agents)} agents that both predict"
+    title = listing(f"{new} against {old}, {both}", after[0].part)
+    built = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
+    for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
+        lines = [[scenario, f"{value:+.2f}"] for scenario, value in scenarios.items()]
+        if lines:
+            built.append(Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines))
+    return built
+
+
+def most_changed(
+    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int = MOST_CHANGED
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the ``count`` scenarios in which the focal agent's minFDE6 improves most, and degrades most."""
+    ascending = list(change(after, before).by_scenario.items())
+    improved = [pair for pair in ascending[:count] if pair[1] < 0]
+    degraded = [pair for pair in ascending[: -count - 1 : -1] if pair[1] > 0]
+    return dict(improved), dict(degraded)
+
+
+def beside(result: Evaluation, baseline: Evaluation) -> Table:
+    """Build a table of the headline metrics of each group but all agents, beside those of a baseline."""
+    focal = result.metrics["focal"]
+    head = [""]
+    means: list[Mapping[str, float]] = []
+    for group, values in result.metrics.items():
+        is_repeated = group != "focal" and values == focal
+        if group == "all" or is_repeated:
+            continue
+        head += [f"{group} ({values['count']:,})", baseline.predictor.replace("_", " ")]
+        means += [values, baseline.metrics[group]]
+    rows: list[list[str]] = []
+    for column in headline():
+        name = column.title
+        rows.append([name, *(f"{values[name]:.2f}" if name in values else "-" for values in means)])
+    note = "metres; MR: fraction of agents missed by more than 2 m"
+    return Table(f"Validation, {result.scenarios:,} scenarios ({note})", head, rows)
+
+
+def _text(cell: Cell) -> str:
+    """Format a mean with its interval, a dash if there is no agent."""
+    return format_interval(cell.interval) if cell.agents else "-"
+
+
+def format_interval(interval: Interval, sign: str = "") -> str:
+    """Format ``mean [low, high]``; the mean alone of a single scenario."""
+    mean, low, high = (format(value, f"{sign}.2f") for value in interval)
+    return mean if interval.low != interval.low else f"{mean} [{low}, {high}]"
+
+
+def _signed(interval: Interval) -> list[str]:
+    return [f"{value:+.3f}" for value in interval]
+
+
+def listing(*parts: str) -> str:
+    """Join the parts that are not empty by commas."""
+    return ", ".join(filter(None, parts))
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a Markdown table with columns aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        return f"| {' | '.join(cells)} |"
+
+    rules = ["-" * (width + 1) + ":" for width in widths]
+    return "\n".join([line(head), f"|{'|'.join(rules)}|", *map(line, rows)])
+
+
+def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:
+    """Format the tables under their titles, and the note."""
+    parts = [f"**{table.title}**\n\n{markdown(table.head, table.rows)}" for table in shown]
+    if note:
+        parts.append(note)
+    return "\n\n".join(parts) + "\n"
+
+
+def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
+    """Print the tables and the note: formatted in a terminal, as Markdown into a file or a pipe."""
+    if not sys.stdout.isatty():
+        print(to_markdown(shown, note))
+        return
+    console = Console()
+    for table in shown:
+        grid = RichTable(box=box.SIMPLE_HEAD)
+        for i, name in enumerate(table.head):
+            grid.add_column(name, justify="right" if i else "left", no_wrap=not i)
+        for row in table.rows:
+            grid.add_row(*row)
+        console.print(table.title, style="bold", markup=False)  # rich wraps a table's own title to its width
+        console.print(grid)
+    if note:
+        console.print(note, style="dim", highlight=False)
+
+
+#: Evaluations of one recipe from several seeds.
+Seeds = Sequence[Evaluation]
+#: The same of several recipes, by name.
+Recipes = Mapping[str, Seeds]
+
+
+def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
+    """Group evaluations by recipe, in the order in which the recipes first appear.
+
+    Duplicates (a baseline beside every run) count once.
+
+    Raises: DataError if there are none, they are of different data, or two of one recipe and seed differ.
+    """
+    if not evaluations:
+        raise DataError("no results given")
+    recipes: dict[str, list[Evaluation]] = {}
+    for result in evaluations:
+        _require_same_data(evaluations[0], result)
+        seeds = recipes.setdefault(result.recipe, [])
+        twin = _same_seed(seeds, result)
+        if twin is None:
+            seeds.append(result)
+        elif not _agree(twin, result):
+            names = f"{twin.predictor} and {result.predictor}"
+            raise DataError(f"{names} differ, but both are {result.recipe} with one seed; give one of them")
+    return recipes
+
+
+def _same_seed(seeds: Seeds, result: Evaluation) -> Evaluation | None:
+    for other in seeds:
+        if other.training.get("seed") == result.training.get("seed"):
+            return other
+    return None
+
+
+def _agree(first: Evaluation, second: Evaluation) -> bool:
+    """Return whether results are equal up to the rounding of another machine."""
+    focal = first.metrics["focal"]
+    other = second.metrics["focal"]
+    for column in headline():
+        name = column.title
+        if name in focal and name in other and not abs(focal[name] - other[name]) < 1e-3:
+            return False
+    return True
+
+
+def _require_same_data(first: Evaluation, second: Evaluation) -> None:
+    data = _data_of(first)
+    other = _data_of(second)
+    if data != other:
+        names = f"{first.predictor} and {second.predictor}"
+        raise DataError(f"{names} were evaluated on different data: {data} and {other}")
+
+
+def _data_of(result: Evaluation) -> str:
+    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
+    return f"{result.split} of {result.store.get('source')} ({size})"
+
+
+def format_table(evaluations: Sequence[Evaluation], group: str = "focal") -> str:
+    """Format one Markdown row per evaluation; metres, miss rates as fractions."""
+    return _metrics_table([(result.predictor, [result]) for result in evaluations], group)
+
+
+def format_recipes(recipes: Recipes, group: str = "focal") -> str:
+    """Format one Markdown row per recipe: the mean over its seeds, with minimum and maximum."""
+    return _metrics_table([(_with_count(name, seeds), seeds) for name, seeds in recipes.items()], group)
+
+
+def _with_count(name: str, seeds: Seeds) -> str:
+    return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
+
+
+def _metrics_table(lines: Sequence[tuple[str, Seeds]], group: str) -> str:
+    names = [column.title for column in headline()]
+    rows: list[list[str]] = []
+    for title, seeds in lines:
+        means = [result.metrics[group] for result in seeds if group in result.metrics]
+        require(len(means) == len(seeds), "group", f"{title} has no results of {group} agents")
+        row = [title, str(means[0]["count"])]
+        row += [_over_seeds(means, name) for name in names]
+        rows.append(row)
+    return markdown(["predictor", "agents", *names], rows)
+
+
+def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
+    """Format ``mean (minimum–maximum)``; the value alone of one seed, a dash if there is none."""
+    values = [metrics[name] for metrics in means if name in metrics]
+    if not values:
+        return "-"
+    mean = f"{sum(values) / len(values):.2f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
+
+
+def interval_table(recipes: Recipes, group: str = "focal") -> Table:
+    """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
+
+    Over the agents that all predict. Raises: DataError if there are none, or results have no values per
+    scenario.
+    """
+    paired = pairs([result for seeds in recipes.values() for result in seeds], group)
+    titles = [column.title for column in compared_columns()]
+    names = [name for name in titles if name in paired.values]
+    reference = next(iter(recipes))
+    first: dict[str, NDArray[np.float64]] = {}
+    rows: list[list[str]] = []
+    start = 0
+    for recipe, seeds in recipes.items():
+        end = start + len(seeds)
+        averages = {name: paired.values[name][start:end].mean(axis=0) for name in names}
+        start = end
+        row = [_with_count(recipe, seeds), *map(format_interval, paired.intervals(averages).values())]
+        if recipe == reference:
+            first = averages
+            row += ["-"] * len(names)
+        else:
+            differences = {name: averages[name] - first[name] for name in names}
+            row += [format_interval(interval, "+") for interval in paired.intervals(differences).values()]
+        rows.append(row)
+    agents = f"{paired.agents.sum():,} {group} agents that all predict"
+    title = f"{agents}, means and paired differences with 95 % bootstrap intervals over scenarios"
+    return Table(title, ["predictor", *names, *(f"{name} against {reference}" for name in names)], rows)
+
+
+def format_origin(seeds: Seeds) -> str:
+    """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
+    parts = [format_training([result.training for result in seeds])]
+    scored = _code(seeds[0].environment)
+    if scored:
+        parts.append(f"scored by {scored}")
+    parts.append(seeds[0].others)
+    return "; ".join(filter(None, parts))
+
+
+def format_training(training: Sequence[Mapping[str, Any]]) -> str:
+    """Describe trainings of one recipe in one line: seeds, data, duration, machine and code."""
+    machine = training[0].get("environment") or {}
+    seeds = _distinct(training, "seed")
+    parts = {
+        "seeds" if len(seeds) > 1 else "seed": ", ".join(str(seed) for seed in seeds),
+        "trained on": _training_data(training[0]),
+        "starting with": ", ".join(_distinct(training, "weights")),
+        "for": _duration(training),
+        "on": _processor(machine),
+        "code": _code(machine),
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def _distinct(training: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """List the different values of a fact, without None."""
+    values = dict.fromkeys(facts.get(name) for facts in training)
+    return [value for value in values if value is not None]
+
+
+def _training_data(facts: Mapping[str, Any]) -> str:
+    store = facts.get("store") or {}
+    count = store.get("scenarios", {}).get("train")
+    if not count:
+        return ""
+    data = f"{count:,} scenarios of {store.get('source')} (store {store.get('config')})"
+    if facts.get("hold_out"):
+        data += f", {facts['hold_out']:.3g} of them held out"
+    return data
+
+
+def _duration(training: Sequence[Mapping[str, Any]]) -> str:
+    minutes = dict.fromkeys(round(wall_s / 60) for wall_s in _distinct(training, "wall_s"))
+    lasted: dict[str, Iterable[int]] = {
+        "epoch": _distinct(training, "epochs"),
+        "step": _distinct(training, "steps"),
+        "minute": minutes,
+    }
+    return ", ".join(_counted(values, unit) for unit, values in lasted.items() if values)
+
+
+def _processor(machine: Mapping[str, Any]) -> str:
+    if not machine:
+        return ""
+    threads = _counted([machine.get("threads", 1)], "thread")
+    return ", ".join(filter(None, (machine.get("gpu"), f"{machine.get('cpu')} ({threads})")))
+
+
+def _counted(values: Iterable[int], unit: str) -> str:
+    """Return for example ``1 thread`` or ``79, 80 minutes``."""
+    numbers = [f"{value:,}" for value in values]
+    plural = "" if numbers == ["1"] else "s"
+    return f"{', '.join(numbers)} {unit}{plural}"
+
+
+def _code(environment: Mapping[str, Any]) -> str:
+    if not environment:
+        return ""
+    commit = environment.get("commit", "")[:10]
+    if environment.get("dirty"):
+        commit += " with changes"
+    return listing(f"trajpred {environment.get('trajpred')}", commit, f"torch {environment.get('torch')}")

@@ -1,0 +1,271 @@
+"""Score a predictor on the labelled scenarios of a store: a row per agent, and per scene of joint futures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from trajpred.data.geometry import norm, rotate
+from trajpred.data.registry import foreign
+from trajpred.data.splits import GROUPS
+from trajpred.errors import DataError
+from trajpred.evaluation.agents import (
+    JOINT_GROUPS,
+    ScoredAgents,
+    best_modes,
+    require_step,
+    score_joint,
+    tensors,
+    whole_seconds,
+)
+from trajpred.evaluation.av2_check import Av2Check
+from trajpred.evaluation.origin import environment, store_facts
+from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.table import FACTS, agent_field
+from trajpred.evaluation.updates import score_streams
+from trajpred.metrics import (
+    METRICS,
+    Column,
+    agent_metrics,
+    columns_of,
+    headline,
+    metrics_of,
+)
+from trajpred.metrics.calibration import laplace_levels
+from trajpred.metrics.registry import MODES, Kind
+from trajpred.predictors.checkpoint import code_of
+from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.predictions_file import reasons
+from trajpred.predictors.predictor import Predictor
+from trajpred.store import ScenarioStore
+
+
+def evaluate(
+    predictor: Predictor,
+    store: ScenarioStore,
+    *,
+    batch_size: int = 16,
+    limit: int | None = None,
+    plausibility: bool = False,
+    workers: int = 1,
+    check_with_av2: bool = False,
+    progress: bool = True,
+) -> Evaluation:
+    """Compute the metrics of a predictor over a split.
+
+    Args:
+        predictor: a model, a baseline, a predictions file or an ensemble; a
+            :class:`~trajpred.predictors.derived.StreamedPredictor` for the metrics of updates, too.
+        store: the split.
+        batch_size: scenarios at once, in each process.
+        limit: only the first ``limit`` scenarios.
+        plausibility: also compute plausibility and calibration, which takes longer.
+        workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
+        check_with_av2: also compute the metrics with av2's own functions, and compare.
+        progress: show a progress bar.
+
+    Raises:
+        DataError: no scenario has a recorded future, scenarios differ in length, or the predictor forecasts
+            no scored agent.
+    """
+    _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
+    check = Av2Check() if check_with_av2 else None
+    start = time.monotonic()
+    agents_parts: list[pa.Table] = []
+    scenes_parts: list[pa.Table] = []
+    scenarios_scored = 0
+    step_s = 0.0
+    seconds: list[float] = []
+    batches = forecast_store(
+        predictor,
+        store,
+        labelled=True,
+        batch_size=batch_size,
+        limit=limit,
+        workers=workers,
+        progress=progress,
+    )
+    for scenarios, forecasts in batches:
+        if not scenarios:
+            continue
+        agents = ScoredAgents.of(scenarios, forecasts, predictor.joint)
+        step_s = step_s or agents.step_s
+        require_step(agents.step_s, step_s, scenarios[0].scenario_id)
+        recorded = scenarios[0].num_steps - scenarios[0].num_observed
+        seconds = [round(steps * step_s, 2) for steps in (agents.valid.shape[1], recorded)]
+        scenarios_scored += len(scenarios)
+        values = score_agents(agents, step_s, plausibility)
+        values |= score_streams(scenarios, forecasts, agents, step_s)
+        agents_parts.append(agents_table(agents, values, plausibility))
+        scenes_parts.append(scenes_table(agents))
+        if check is not None:
+            check.add(agents)
+    if not scenarios_scored:
+        raise DataError(_nothing_to_score(store), file=store.path)
+    table = pa.concat_tables(agents_parts, promote_options="default")
+    if not pc.any(table["predicted"]).as_py():
+        raise DataError(_nothing_forecast(predictor, store))
+    code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
+    return Evaluation.of_tables(
+        table,
+        pa.concat_tables(scenes_parts),
+        predictor=predictor.name,
+        how=predictor.how,
+        packages=foreign(code),
+        training=dict(predictor.training),
+        split=store.split,
+        half=store.half,
+        observed_s=store.observed_s,
+        store=store_facts(store.path),
+        scenarios=scenarios_scored,
+        seconds=seconds,
+        av2=check.summary() if check is not None else {},
+        environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
+    )
+
+
+def _nothing_to_score(store: ScenarioStore) -> str:
+    """Describe why no scenario can be scored: there is no future, or all futures are pseudo-labels."""
+    if len(store) == 0 or store[0].continued == 0:
+        return f"split {store.split!r} has no scenario with a future to score"
+    problem = f"no scenario of split {store.split!r} has a recorded future"
+    return f"{problem}, and what a model continued is never scored: evaluate a split with recorded futures"
+
+
+def _nothing_forecast(predictor: Predictor, store: ScenarioStore) -> str:
+    """Describe that no scored agent was forecast, with the problems of predictions files."""
+    problem = f"{predictor.name} forecasts no scored agent of split {store.split!r}"
+    causes = reasons(predictor, store.split_ids)
+    return f"{problem}: {causes}" if causes else problem
+
+
+def score_agents(
+    agents: ScoredAgents, step_s: float, plausibility: bool = False
+) -> dict[Column, NDArray[np.floating]]:
+    """Compute all metrics of each agent ``[A]``: of the whole future, and as if it ended after each second.
+
+    NaN where a metric is undefined, and at horizons at which an agent is not visible.
+
+    Args:
+        step_s: seconds between steps; those of scenarios differ a little.
+        plausibility: also compute plausibility and calibration.
+    """
+    steps = agents.valid.shape[1]
+    kinds: list[Kind] = ["displacement"]
+    if plausibility:
+        kinds += ["plausibility", "calibration"]
+    columns: list[Column] = []
+    for kind in kinds:
+        columns += columns_of(kind)
+    values = _values(agents, columns, steps)
+    ahead = headline(MODES)
+    if plausibility:
+        more = [metric for kind in kinds for metric in metrics_of(kind) if metric.ahead]
+        more = [metric for metric in more if MODES not in metric.headline]
+        ahead += [Column(metric, MODES if metric.kind == "displacement" else None) for metric in more]
+    for second, step in whole_seconds(steps, step_s).items():
+        visible = agents.valid[:, step - 1]
+        columns = [column._replace(ahead=second) for column in ahead]
+        for column, value in _values(agents, columns, step).items():
+            values[column] = np.where(visible, value, np.nan)
+    return values
+
+
+def _values(
+    agents: ScoredAgents, columns: Sequence[Column], steps: int
+) -> dict[Column, NDArray[np.floating]]:
+    """Compute the columns of each agent ``[A]`` as if the future ended after ``steps``."""
+    values: dict[Column, NDArray[np.floating]] = {}
+    for kind, of_kind in groupby(columns, lambda column: column.metric.kind):
+        wanted = list(of_kind)
+        if kind == "displacement":
+            errors = agent_metrics(*tensors(agents, steps), columns=wanted)
+            values |= {column: errors[column.title].float().numpy() for column in wanted}
+            continue
+        made = agents.until(steps) if kind == "plausibility" else true_levels(agents, wanted[0].ahead, steps)
+        values |= {column: column.metric.values(made, len(agents)) for column in wanted}
+    return values
+
+
+def true_levels(agents: ScoredAgents, ahead: int | None, steps: int) -> NDArray[np.float64]:
+    """Compute the levels ``[A, F, 2]`` of the intervals that just contain the truth, NaN where it is unknown.
+
+    Of all steps in the mode with the best endpoint; with ``ahead`` of the last of the ``steps`` in the mode
+    that is nearest then: :func:`~trajpred.metrics.calibration.laplace_levels` in each agent's own frame.
+    """
+    if agents.scale is None:
+        return np.full((len(agents), 1, 2), np.nan)
+    rows = np.arange(len(agents))
+    scored = slice(steps)
+    mode = best_modes(agents)
+    if ahead is not None:
+        scored = slice(steps - 1, steps)
+        mode = norm(agents.target[:, None, steps - 1] - agents.trajectory[:, :, steps - 1]).argmin(1)
+    error = agents.target[:, scored] - agents.trajectory[rows, mode, scored]
+    error = rotate(error, -agents.origin_heading[:, None])
+    levels = laplace_levels(error, agents.scale[rows, mode, scored])
+    return np.where(agents.valid[:, scored, None], levels, np.nan)
+
+
+def agents_table(
+    agents: ScoredAgents, values: dict[Column, NDArray[np.floating]], plausibility: bool = False
+) -> pa.Table:
+    """Build the table of all agents with a future; metrics are null where undefined or not forecast."""
+    truth = agents.truth
+    table = pa.table(
+        {
+            "scenario_id": np.array(agents.scenario_ids)[truth["scene"]],
+            **{name: truth[name] for name in ("track_id", *FACTS, *GROUPS)},
+            "predicted": agents.predicted,
+        }
+    )
+
+    def add(field: pa.Field, column: NDArray[Any]) -> None:
+        full = np.full(len(agents.predicted), None if column.dtype == object else np.nan, column.dtype)
+        full[agents.predicted] = column
+        nonlocal table
+        table = table.append_column(field, pa.array(full, field.type, from_pandas=True))
+
+    if plausibility:  # what expected calibration errors are computed from
+        probability = np.empty(len(agents), object)
+        for row, count in enumerate(agents.modes.tolist()):
+            probability[row] = agents.probability[row, :count]
+        add(pa.field("probability", pa.list_(pa.float64())), probability)
+        add(pa.field("best", pa.int64()), best_modes(agents).astype(float))
+        add(pa.field("coordinates", pa.int64()), 2.0 * agents.valid.sum(axis=1))
+    for column, value in values.items():
+        add(agent_field(column), value)
+    return table
+
+
+def scenes_table(agents: ScoredAgents) -> pa.Table:
+    """Return a row per scene and group of :data:`JOINT_GROUPS`: joint metrics, null if it is not joint.
+
+    ``complete`` is False where an agent has no forecast; ``actors`` is the number of agents.
+    """
+    parts: list[pa.Table] = []
+    for group in JOINT_GROUPS:
+        S = len(agents.scenario_ids)
+        actors = np.bincount(agents.scene[agents.member[group]], minlength=S)
+        columns: dict[str, Any] = {
+            "scenario_id": agents.scenario_ids,
+            "group": [group] * S,
+            "complete": ~agents.incomplete[group],
+            "actors": actors,
+        }
+        rows = np.flatnonzero(agents.joint[group])
+        found = score_joint(agents, rows) if len(rows) else {}
+        for metric in metrics_of("joint"):
+            values = np.full(S, np.nan)
+            if metric.name in found:
+                values[np.unique(agents.scene[rows])] = found[metric.name].numpy()
+            columns[metric.name] = pa.array(values, from_pandas=True)
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts)

@@ -1,0 +1,362 @@
+"""Queries on the table of agents: means with bootstrap intervals over scenarios, and paired changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
+
+from trajpred.errors import DataError, require
+from trajpred.metrics import METRICS, Column, columns_of, headline, metrics_of
+from trajpred.metrics.calibration import reliability
+
+if TYPE_CHECKING:
+    from trajpred.evaluation.results import Evaluation
+
+RESAMPLES = 10_000
+#: Resamples that are drawn at once.
+CHUNK = 100
+#: Bins of the expected calibration error.
+BINS = 10
+#: What results can be broken down by: columns of the table of agents, and what they mean.
+FACTS = {
+    "class": "class",
+    "city": "city",
+    "manoeuvre": "manoeuvre",
+    "speed": "speed (m/s)",
+    "neighbours": "neighbours (within 30 m)",
+    "error": "error of constant velocity (m)",
+}
+#: Upper bounds of the intervals of numeric facts; the last interval is open.
+BOUNDS: dict[str, tuple[float, ...]] = {
+    "speed": (0.5, 5.0, 10.0, 15.0),
+    "neighbours": (1, 5, 10, 20),
+    "error": (1.0, 3.0, 6.0, 12.0),
+}
+
+
+class Interval(NamedTuple):
+    """A mean over agents, with the bounds of 95 % of its bootstrap resamples of scenarios."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Cell(NamedTuple):
+    """The mean of a metric over some agents.
+
+    Attributes:
+        agents: number of those with a value.
+        interval: its bounds are NaN of less than two scenarios.
+    """
+
+    agents: int
+    interval: Interval
+
+
+def agent_field(column: Column) -> pa.Field:
+    """Return the field of a metric, which says what it is."""
+    metric, k, ahead, after = column
+    facts = {"metric": metric.name, "k": k, "ahead": ahead, "after": after}
+    known = {name: str(value) for name, value in facts.items() if value is not None}
+    kind = pa.float64() if metric.weight else pa.float32()  # parts of a count, which products must restore
+    return pa.field(column.name, kind, metadata=known)
+
+
+def columns_in(agents: pa.Table) -> list[Column]:
+    """List the metrics of a table."""
+    found: list[Column] = []
+    for field in agents.schema:
+        facts = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
+        if facts.get("metric") in METRICS:
+            k = int(facts["k"]) if "k" in facts else None
+            ahead = int(facts["ahead"]) if "ahead" in facts else None
+            after = float(facts["after"]) if "after" in facts else None
+            found.append(Column(METRICS[facts["metric"]], k, ahead, after))
+    return found
+
+
+def whole_columns(agents: pa.Table) -> list[Column]:
+    """List the metrics over the whole future."""
+    return [column for column in columns_in(agents) if column.ahead is None and column.after is None]
+
+
+def compared_columns() -> list[Column]:
+    """List the columns by which evaluations are compared: headline metrics, and changes between updates."""
+    return headline() + columns_of("streaming")
+
+
+def members(agents: pa.Table, group: str) -> pa.Table:
+    """Select the agents of a group that have a forecast."""
+    return agents.filter(pc.field(group) & pc.field("predicted"))
+
+
+def fact_names(by: Sequence[str]) -> list[str]:
+    """Return those of :data:`FACTS` that ``by`` names, or all of them for ``all``. Raises: DataError."""
+    for name in by:
+        if name not in (*FACTS, "all"):
+            raise DataError(f"{name!r} is none of {', '.join(FACTS)}, all", field="by")
+    return list(FACTS) if "all" in by else list(by)
+
+
+def parts_of(agents: pa.Table, fact: str) -> list[str]:
+    """List the values of a fact: intervals in order, words by descending frequency."""
+    if fact in BOUNDS:
+        return _interval_names(fact, agents[fact].type)
+    counts = agents.group_by(fact, use_threads=False).aggregate([([], "count_all")])
+    pairs = zip(counts[fact].to_pylist(), counts["count_all"].to_pylist(), strict=True)
+    return [value for value, _ in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))]
+
+
+def _interval_names(fact: str, kind: pa.DataType) -> list[str]:
+    """Name the intervals of a numeric fact: ``5 to 10``, or of integers ``5 to 9``."""
+    names: list[str] = []
+    low = 0.0
+    for bound in BOUNDS[fact]:
+        high = bound - 1 if pa.types.is_integer(kind) else bound
+        names.append(f"{low:g} to {high:g}" if low < high else f"{low:g}")
+        low = bound
+    return [*names, f"{low:g} and more"]
+
+
+def cells(
+    agents: pa.Table, columns: Sequence[Column], fact: str = "", parts: Sequence[str] = ("",)
+) -> dict[str, list[Cell]]:
+    """Compute the means of ``columns`` over the agents of each of the ``parts`` of a ``fact``, or over all.
+
+    Agents that lack a value do not count. Intervals are by bootstrap over the scenarios of ``agents``: whole
+    scenarios are drawn, because the agents of one are not independent.
+    """
+    scene, scenes = _codes(agents["scenario_id"])
+    part: Any = np.zeros(len(agents), np.int64)
+    if fact in BOUNDS:
+        part = np.digitize(agents[fact].to_numpy(), BOUNDS[fact])
+    elif fact:
+        part = pc.index_in(agents[fact], value_set=pa.array(parts))
+    rows: dict[str, Any] = {"scene": scene, "part": part}
+    for number, column in enumerate(columns):
+        values = agents[column.name].cast(pa.float64())
+        weight = pc.cast(values.is_valid(), pa.float64())
+        rows[f"agents {number}"] = weight
+        if column.metric.weight and column.ahead is None:
+            weight = pc.multiply(weight, agents[column.metric.weight])
+            values = pc.multiply(values, weight)
+        rows[f"total {number}"] = pc.fill_null(values, 0.0)
+        rows[f"weight {number}"] = weight
+    names = list(rows)[2:]
+    grouped = pa.table(rows).group_by(["scene", "part"], use_threads=False)
+    sums = grouped.aggregate([(name, "sum") for name in names])
+    dense = np.zeros((scenes, len(parts), len(columns), 3))
+    flat = np.stack([sums[f"{name}_sum"].to_numpy() for name in names], axis=1)
+    dense[sums["scene"].to_numpy(), sums["part"].to_numpy()] = flat.reshape(len(flat), len(columns), 3)
+    count, total, weight = np.moveaxis(dense, 3, 0)
+    size = (scenes, len(parts) * len(columns))
+    intervals = iter(_ratios(total.reshape(size), weight.reshape(size)))
+    found: dict[str, list[Cell]] = {}
+    for name, counts in zip(parts, count.sum(axis=0).astype(int).tolist(), strict=True):
+        found[name] = [Cell(agents, next(intervals)) for agents in counts]
+    return found
+
+
+def scene_cells(scenes: pa.Table, group: str) -> list[Cell]:
+    """Compute the means of the joint metrics over the joint scenes of a group, or over their actors."""
+    rows = scenes.filter(pc.field("group") == group)
+    found: list[Cell] = []
+    for metric in metrics_of("joint"):
+        known = rows.filter(pc.is_valid(rows[metric.name]))
+        weight = known[metric.weight].to_numpy().astype(np.float64) if metric.weight else np.ones(len(known))
+        total = known[metric.name].to_numpy() * weight
+        [interval] = _ratios(total[:, None], weight[:, None])
+        found.append(Cell(len(known), interval))
+    return found
+
+
+def _codes(names: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
+    """Number different names in the order in which they first appear; return their number, too."""
+    encoded = names.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
+
+
+def _ratios(total: NDArray[np.float64], weight: NDArray[np.float64]) -> list[Interval]:
+    """Compute the means ``[C]`` of sums ``[S, C]`` of scenarios, with intervals; NaN without weight."""
+    C = total.shape[1]
+    sums = resampled(np.concatenate((total, weight), axis=1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = sums[:, :C] / sums[:, C:]
+        mean = total.sum(axis=0) / weight.sum(axis=0)
+    return [_bounded(value, values) for value, values in zip(mean.tolist(), drawn.T, strict=True)]
+
+
+def _bounded(value: float, drawn: NDArray[np.float64]) -> Interval:
+    """Return a value with the bounds of 95 % of its resamples; those without agents do not count."""
+    known = drawn[~np.isnan(drawn)]
+    if len(known) == 0:
+        return Interval(value, np.nan, np.nan)
+    low, high = np.quantile(known, (0.025, 0.975)).tolist()
+    return Interval(value, low, high)
+
+
+def resampled(sums: NDArray[np.float64], resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
+    """Draw ``S`` scenarios with replacement, ``R`` times, and add up their ``sums`` ``[S, C]``: ``[R, C]``.
+
+    Of less than two scenarios there is nothing to draw: ``[0, C]``.
+    """
+    S = len(sums)
+    if S < 2:
+        return np.empty((0, sums.shape[1]))
+    random = np.random.default_rng(seed)
+    parts: list[NDArray[np.float64]] = []
+    for start in range(0, resamples, CHUNK):
+        rows = np.arange(min(CHUNK, resamples - start))[:, None]
+        drawn = random.integers(S, size=(len(rows), S))
+        # Count how often each was drawn: one product serves all columns, instead of a gather for each.
+        times = np.bincount((drawn + rows * S).ravel(), minlength=len(rows) * S).reshape(len(rows), S)
+        parts.append(times.astype(np.float64) @ sums)
+    return np.concatenate(parts)
+
+
+def bootstrap(values: ArrayLike) -> Interval:
+    """Compute the mean of ``values`` ``[N]`` with its interval. Raises: DataError if there are none."""
+    sample = np.asarray(values, np.float64)
+    require(sample.ndim == 1 and len(sample) > 0, "values", f"must be [N], is {list(sample.shape)}")
+    [interval] = _ratios(sample[:, None], np.ones((len(sample), 1)))
+    return interval
+
+
+def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
+    """Compute the expected calibration error of all modes (``ECE``) and of the most probable ones alone.
+
+    ``top ECE`` is that of Guo et al. 2017.
+    """
+    scene, scenes = _codes(agents["scenario_id"])
+    best = agents["best"].to_numpy()
+    probability = agents["probability"].combine_chunks()
+    modes = probability.value_lengths().to_numpy()
+    errors: dict[str, Interval] = {}
+    for name, top_only in (("ECE", False), ("top ECE", True)):
+        sums = np.zeros((scenes, BINS + 1))
+        for count in np.unique(modes):
+            rows = np.flatnonzero(modes == count)
+            values = probability.take(pa.array(rows)).flatten().to_numpy().reshape(len(rows), count)
+            bins, excess, number = reliability(values, best[rows], BINS, top_only)
+            at = np.repeat(scene[rows], number)
+            np.add.at(sums, (at, bins), excess)
+            np.add.at(sums[:, BINS], at, 1.0)
+        drawn = np.concatenate((sums.sum(axis=0)[None], resampled(sums)))
+        error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
+        errors[name] = _bounded(float(error[0]), error[1:])
+    return errors
+
+
+class Pairs(NamedTuple):
+    """Rows that several evaluations have in common: agents, or of summaries the agents of a scenario.
+
+    Attributes:
+        scenario_id: ``[N]``.
+        agents: ``[N]`` number of those of each row.
+        values: by metric ``[R, N]``, of each of ``R`` evaluations.
+    """
+
+    scenario_id: NDArray[np.str_]
+    agents: NDArray[np.int64]
+    values: dict[str, NDArray[np.float64]]
+
+    def intervals(self, values: dict[str, NDArray[np.float64]]) -> dict[str, Interval]:
+        """Compute the mean over agents of each of ``values`` ``[N]``; rows without a value do not count."""
+        scene, scenes = _codes(pa.chunked_array([pa.array(self.scenario_id)]))
+        columns = np.stack(list(values.values()), axis=1)
+        total = np.zeros((scenes, len(values)))
+        weight = np.zeros((scenes, len(values)))
+        np.add.at(total, scene, np.nan_to_num(columns) * self.agents[:, None])
+        np.add.at(weight, scene, ~np.isnan(columns) * self.agents[:, None])
+        return dict(zip(values, _ratios(total, weight), strict=True))
+
+
+def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
+    """Join evaluations by scenario and track, or by scenario where one is a summary.
+
+    Raises: DataError if they were scored over other seconds, or predict no agent in common; and of summaries
+        if they predict other agents of a scenario.
+    """
+    first = evaluations[0]
+    by_agent = all(result.agents is not None for result in evaluations)
+    keys = ["scenario_id", "track_id"] if by_agent else ["scenario_id"]
+    tables = [result.rows(group, by_agent) for result in evaluations]
+    shared = set.intersection(*(set(table.column_names) for table in tables))
+    names = [name for name in tables[0].column_names if name in shared - {*keys, "count"}]
+    joined = tables[0].select([*keys, "count"])
+    joined = joined.append_column("row", pa.array(np.arange(len(joined))))
+    for number, (result, table) in enumerate(zip(evaluations, tables, strict=True)):
+        both = f"{first.predictor} and {result.predictor}"
+        if not len(table):
+            raise DataError(f"{result.predictor} predicts no {group} agent to compare by")
+        if first.seconds and result.seconds and first.seconds[0] != result.seconds[0]:
+            scored = f"{first.seconds[0]:g} and {result.seconds[0]:g} s"
+            raise DataError(f"{both} were scored over {scored}: compare models of one horizon")
+        numbered = [f"{name} {number}" for name in names]
+        joined = joined.join(
+            table.select([*keys, *names]).rename_columns([*keys, *numbered]), keys, join_type="inner"
+        )
+        if not len(joined):
+            raise DataError(f"{both} predict no {group} agent in common")
+        if not by_agent and not joined["ids 0"].equals(joined[f"ids {number}"]):
+            raise DataError(f"{both} predict other {group} agents: compare their tables, .parquet")
+    joined = joined.sort_by("row")
+    values: dict[str, NDArray[np.float64]] = {}
+    for name in names:
+        columns = [joined[f"{name} {number}"].cast(pa.float64()) for number in range(len(evaluations))]
+        if name != "ids" and all(len(column) > column.null_count for column in columns):
+            values[name] = np.stack([column.to_numpy() for column in columns])
+    return Pairs(np.array(joined["scenario_id"]), joined["count"].to_numpy(), values)
+
+
+class Change(NamedTuple):
+    """What changes from one recipe to another, over the agents that both predict.
+
+    Attributes:
+        agents: their number.
+        metrics: means of the differences, by metric.
+        by_scenario: mean difference of the minFDE6 of each scenario, ascending: improved ones first.
+    """
+
+    agents: int
+    metrics: dict[str, Interval]
+    by_scenario: dict[str, float]
+
+
+def change(first: Sequence[Evaluation], second: Sequence[Evaluation], group: str = "focal") -> Change:
+    """Compute ``first`` minus ``second`` over the agents of ``group`` that both predict.
+
+    Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
+    different seeds, which are averaged; the interval covers scenarios, not the spread over seeds.
+
+    Raises: DataError as :func:`pairs`.
+    """
+    paired = pairs([*first, *second], group)
+    differences: dict[str, NDArray[np.float64]] = {}
+    for metric, values in paired.values.items():
+        differences[metric] = values[: len(first)].mean(axis=0) - values[len(first) :].mean(axis=0)
+    by_scenario: dict[str, float] = {}
+    if "minFDE6" in differences:
+        scenes = pa.table({"id": paired.scenario_id, "change": differences["minFDE6"]})
+        means = (
+            scenes.group_by("id", use_threads=False).aggregate([("change", "mean")]).sort_by("change_mean")
+        )
+        by_scenario = dict(zip(means["id"].to_pylist(), means["change_mean"].to_pylist(), strict=True))
+    return Change(int(paired.agents.sum()), paired.intervals(differences), by_scenario)
+
+
+def compare(
+    first: Sequence[Evaluation], second: Sequence[Evaluation], metric: str = "minFDE6", group: str = "focal"
+) -> Interval:
+    """Compute the mean :func:`change` of one ``metric``. Raises: DataError, also if it is not recorded."""
+    metrics = change(first, second, group).metrics
+    if metric not in metrics:
+        both = f"{first[0].predictor} and {second[0].predictor}"
+        raise DataError(f"{both} have no {metric} of the same agents")
+    return metrics[metric]

@@ -1,0 +1,266 @@
+"""A recording as rows, one per state: checked, with velocities and headings, and cut into scenarios."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from trajpred.data.checks import as_names
+from trajpred.data.geometry import direction, norm, wrap_angle
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import (
+    STANDING_SPEED,
+    UNKNOWN_HEADING,
+    causal_heading,
+    causal_velocity_of_rows,
+    given_heading,
+)
+from trajpred.data.resample import tracks_at
+from trajpred.data.scenario import Scenario
+from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, SHORTEST_STEP_S
+from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, TrackCategory, Tracks
+from trajpred.errors import quoted, require, require_finite
+from trajpred.sources.reading import MAX_STATES, text_codes
+from trajpred.sources.tables import CLASSES, Column
+from trajpred.sources.windows import ROAD_USERS, Windows, roles
+
+#: Faster steps (m/s) are a mistake of units or ids.
+FASTEST = 80.0
+#: Where nearly all are slower (m/s), too.
+SLOWEST = 0.05
+#: Speed (m/s) from which a heading is compared with the motion.
+MOVING = 2.0
+#: Greatest median difference (radians) between them.
+ASKEW = np.pi / 6
+#: Greatest deviation of the speeds of positions from those that are given.
+SPEED_RATIO = 1.1
+
+
+@dataclass(frozen=True)
+class Recording:
+    """``N`` states of ``A`` road users, by time.
+
+    Attributes:
+        time: ``[N]`` seconds since the first state.
+        track: ``[N]`` the track of each state.
+        track_id, object_type: ``[A]`` names.
+        position: ``[N, 2]`` metres.
+        heading: ``[N]`` radians, NaN where unknown.
+        velocity: ``[N, 2]`` m/s.
+        step_s: median seconds between two states of a track.
+        warnings: what looks wrong, with a figure, by kind.
+    """
+
+    time: NDArray[np.float64]
+    track: NDArray[np.int64]
+    track_id: list[str]
+    object_type: NDArray[np.str_]
+    position: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    velocity: NDArray[np.float64]
+    step_s: float
+    warnings: dict[str, str]
+
+    @classmethod
+    def of(cls, table: pa.Table, mapping: dict[str, Column]) -> Recording:
+        """Sort the rows of a recording, and check them. Raises: DataError about a column."""
+        names = {role: column.name for role, column in mapping.items()}
+        require(table["track"].null_count == 0, names["track"], "is missing in at least one row")
+        require_finite(table["time"].to_numpy(), names["time"])
+        table = table.filter(pc.and_(pc.is_finite(table["x"]), pc.is_finite(table["y"])))
+        require(table.num_rows > 1, names["x"], "the recording has less than two states")
+        track, ids = text_codes(table, "track")
+        time = table["time"].to_numpy() - table["time"].to_numpy().min()
+        order = np.lexsort((time, track))
+        repeated = np.zeros(len(order), np.bool_)
+        repeated[1:] = (np.diff(track[order]) == 0) & (np.diff(time[order]) == 0)
+        found: dict[str, str] = {}
+        if repeated.any():
+            found["rows"] = f"{repeated.sum():,} of {len(order):,} rows repeat a time of a track: left out"
+        order = order[~repeated]
+        track, time = track[order], time[order]
+        x, y, heading, vx, vy = (table[role].to_numpy()[order] for role in ("x", "y", "heading", "vx", "vy"))
+        largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
+        degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={names.get('heading')}:deg"
+        require(largest <= MAX_HEADING, names.get("heading", "heading"), degrees)
+        step_s = _step_s(track, time, names["time"])
+        position = np.stack((x, y), -1)
+        given = np.stack((vx, vy), -1)
+        estimated = causal_velocity_of_rows(track, time, position, step_s)
+        found |= _oddities(track, time, position, heading, given)
+        first = np.searchsorted(track, np.arange(len(ids)))
+        kinds, unknown = _types(table["type"].take(order[first]).to_pylist(), mapping)
+        by_time = np.argsort(time, kind="stable")
+        return cls(
+            time=time[by_time],
+            track=track[by_time],
+            track_id=ids,
+            object_type=kinds,
+            position=position[by_time],
+            heading=given_heading(wrap_angle(heading))[by_time],
+            velocity=np.where(np.isfinite(given), given, estimated)[by_time],
+            step_s=step_s,
+            warnings=found | unknown,
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return what is shown of a recording."""
+        kinds, counts = np.unique(self.object_type, return_counts=True)
+        classes = ", ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True))
+        low = self.position.min(axis=0)
+        high = self.position.max(axis=0)
+        speed = norm(self.velocity)
+        moving = speed[speed > STANDING_SPEED]
+        middle = f"{np.median(moving):.1f} m/s in the median of those that move, " if len(moving) else ""
+        known = int(np.isfinite(self.heading).sum())
+        return {
+            "tracks": f"{len(self.track_id):,}: {classes}",
+            "states": f"{len(self.time):,} in {self.duration_s:.1f} s, every {self.step_s:.3g} s",
+            "extent": f"x {low[0]:.1f} to {high[0]:.1f}, y {low[1]:.1f} to {high[1]:.1f} m",
+            "speeds": f"{middle}up to {speed.max():.1f} m/s",
+            "headings": f"given in {known:,} states, elsewhere from the motion",
+            "warnings": "; ".join(self.warnings.values()) or "none",
+        }
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first state to the end of the step of the last one."""
+        return float(self.time[-1]) + self.step_s
+
+    def windows(self, options: Windows) -> dict[int, float]:
+        """Return for each window its first step, and the time of the last state in its observed seconds.
+
+        Windows without a road user at the end of the observed seconds are omitted.
+
+        Raises: DataError if the recording is too short.
+        """
+        step_s = options.step_s or self.step_s
+        recorded = int(self.duration_s / step_s + 0.01)
+        starts = np.array(options.starts(recorded, step_s))
+        end = (starts - options.unknown_before(recorded, step_s)) * step_s + options.observe_s
+        seen = self.time[np.isin(self.object_type, ROAD_USERS)[self.track]]
+        last = np.searchsorted(seen, end - 0.01 * self.step_s) - 1
+        now = seen[last.clip(0)] if len(seen) else end
+        kept = (last >= 0) & (end - now <= GAP_STEPS * max(self.step_s, step_s))
+        return dict(zip(starts[kept].tolist(), now[kept].tolist(), strict=True))
+
+    def scenario(self, now: float, options: Windows, name: str, lanes: LaneMap) -> Scenario:
+        """Return the window whose last observed step is at ``now``."""
+        step_s = options.step_s or self.step_s
+        observed, steps = options.steps(step_s)
+        grid: NDArray[np.float64] = np.arange(1 - observed, steps - observed + 1) * np.float64(step_s)
+        tracks = self._tracks_at(now, grid, step_s)
+        unknown = tracks.valid & (tracks.heading == UNKNOWN_HEADING)
+        estimate = causal_heading(tracks.velocity, tracks.position, tracks.valid)
+        kinds = [OBJECT_TYPES[code] for code in tracks.object_type]
+        focal, category = roles(tracks.position, tracks.valid, kinds, observed=observed, step_s=step_s)
+        heading = np.where(unknown, estimate, tracks.heading)
+        return Scenario(
+            scenario_id=name,
+            city="local",
+            timestamps_ns=np.round((now + grid) * 1e9).astype(np.int64),
+            num_observed=observed,
+            focal_id=str(tracks.track_id[focal]),
+            tracks=replace(tracks, heading=heading, category=category.astype(np.int8)),
+            map=lanes,
+        ).validate()
+
+    def _tracks_at(self, now: float, grid: NDArray[np.float64], step_s: float) -> Tracks:
+        """Return the tracks at the times ``grid`` from ``now`` on."""
+        gap_s = GAP_STEPS * self.step_s
+        reach = (now + grid[0] - gap_s, now + grid[-1] + gap_s)
+        rows = slice(*np.searchsorted(self.time, reach))
+        time, step = np.unique(self.time[rows] - now, return_inverse=True)
+        tracks, row = np.unique(self.track[rows], return_inverse=True)
+        shape = (len(tracks), len(time))
+        too_large = f"{shape[0]} tracks at {shape[1]} times are too many: choose shorter windows"
+        require(shape[0] * shape[1] <= MAX_STATES, "time", too_large)
+        valid = np.zeros(shape, np.bool_)
+        position, velocity = np.zeros((2, *shape, 2))
+        heading = np.zeros(shape)
+        valid[row, step] = True
+        position[row, step] = self.position[rows]
+        velocity[row, step] = self.velocity[rows]
+        heading[row, step] = self.heading[rows]
+        recorded = Tracks(
+            track_id=as_names([self.track_id[index] for index in tracks], "track"),
+            object_type=np.array([OBJECT_TYPES.index(kind) for kind in self.object_type[tracks]], np.int8),
+            category=np.full(len(tracks), TrackCategory.UNSCORED, np.int8),
+            valid=valid,
+            position=position,
+            heading=heading,
+            velocity=velocity,
+        )
+        return tracks_at(recorded, time, grid, gap_s=gap_s, step_s=step_s)
+
+
+def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], name: str) -> float:
+    """Return the median seconds between two states of a track. Raises: DataError if that is not a step."""
+    steps = np.diff(time)[np.diff(track) == 0]
+    require(len(steps) > 0, name, "no track has two states: is the column of tracks right?")
+    short, step_s, long = np.quantile(steps, (0.1, 0.5, 0.75)).tolist()
+    usual = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g} s"
+    unit = f"states of a track are {step_s:.3g} s apart in the median instead of {usual}: check the unit"
+    require(SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S, name, unit)
+    mixed = f"mixes steps of {short:.3g} and {long:.3g} s: put each rate into a file of its own"
+    require(long <= GAP_STEPS * step_s and step_s <= GAP_STEPS * short, name, mixed)
+    return float(step_s)
+
+
+def _oddities(
+    track: NDArray[np.int64],
+    time: NDArray[np.float64],
+    position: NDArray[np.float64],
+    heading: NDArray[np.float64],
+    velocity: NDArray[np.float64],
+) -> dict[str, str]:
+    """Describe what looks wrong in the states ``[N]``, sorted by track and time."""
+    first = np.flatnonzero(np.diff(track) == 0)
+    step = position[first + 1] - position[first]
+    speed = norm(step) / (time[first + 1] - time[first])
+    found: dict[str, str] = {}
+    fast = int((speed > FASTEST).sum())
+    if fast:
+        found["speed"] = (
+            f"{fast:,} of {len(speed):,} steps are faster than {FASTEST:g} m/s, up to {speed.max():.4g} m/s: "
+            "check the units of x, y and time, and whether ids are used twice"
+        )
+    most = float(np.quantile(speed, 0.99))
+    if most < SLOWEST:
+        found["speed"] = f"99 % of the steps are slower than {most:.2g} m/s: check the units of x, y and time"
+    given = norm(velocity[first])
+    comparable = np.isfinite(given) & (given > MOVING)
+    if comparable.any():
+        ratio = float(np.median(speed[comparable] / given[comparable]))
+        if not 1 / SPEED_RATIO <= ratio <= SPEED_RATIO:
+            found["rate"] = (
+                f"positions move {ratio:.3g} times as fast as vx and vy: check units and rate of frames"
+            )
+    moving = np.isfinite(heading[first]) & (speed > MOVING)
+    if moving.any():
+        askew = np.abs(wrap_angle(heading[first] - direction(step)))[moving]
+        if np.median(askew) > ASKEW:
+            degrees = np.degrees(np.median(askew))
+            found["heading"] = (
+                f"headings are {degrees:.0f} degrees off the motion in the median: check their unit, whether "
+                "y points down (y=COLUMN:down), and whether x and y are exchanged"
+            )
+    return found
+
+
+def _types(classes: list[str | None], mapping: dict[str, Column]) -> tuple[NDArray[np.str_], dict[str, str]]:
+    """Return the object types of the classes ``[A]`` of tracks, and what is not known."""
+    known = CLASSES | {name: name for name in OBJECT_TYPES}
+    if "type" in mapping:
+        known |= mapping["type"].classes
+    kinds = np.array([known.get(str(name).lower(), "unknown") for name in classes])
+    strange = sorted({str(name) for name in classes if str(name).lower() not in known})
+    if not strange:
+        return kinds, {}
+    listed = ", ".join(quoted(name) for name in strange[:5])
+    advice = f"say what they are: type={mapping['type'].name}:{strange[0]}=vehicle"
+    return kinds, {"type": f"{(kinds == 'unknown').sum()} tracks are of unknown classes, {listed}; {advice}"}

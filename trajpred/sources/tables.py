@@ -1,0 +1,429 @@
+"""Read tables with a row per state of a road user: CSV and parquet, as a mapping of their columns says.
+
+A mapping has entries ``role=column`` or ``role=column:unit``; docs/how-to/own-data.md describes the language.
+Units are stated, never guessed.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.errors import DataError, quoted, require, shortened
+from trajpred.sources.reading import readable, require_small_groups
+
+#: What a column is for, and the kind of its values.
+ROLES = {
+    "recording": "text",
+    "track": "text",
+    "type": "text",
+    "time": "time",
+    "x": "length",
+    "y": "length",
+    "heading": "angle",
+    "vx": "speed",
+    "vy": "speed",
+    "length": "length",
+    "width": "length",
+}
+#: The roles that a mapping must have.
+NEEDED = ("track", "time", "x", "y")
+#: The factor of each unit by the kind of values. Times and angles must state theirs, others are m and m/s.
+UNITS = {
+    "text": {},
+    "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    "length": {"m": 1.0, "km": 1000.0, "cm": 0.01, "mm": 0.001, "ft": 0.3048},
+    "angle": {"rad": 1.0, "deg": math.pi / 180},
+    "speed": {"m/s": 1.0, "km/h": 1 / 3.6, "ft/s": 0.3048},
+}
+#: Frames at a rate, or at the rate in a column.
+_RATE = re.compile(r"([\d.]+)hz|\{(\w+)\}hz")
+#: What a file that is no table with the expected columns says first.
+_NO_NUMBER = re.compile(r"In CSV column #(\d+): .*?invalid value '(.*)'", re.DOTALL)
+#: The object type of each class, in lower case; any other is ``unknown``.
+CLASSES = {
+    **dict.fromkeys(("vehicle", "car", "van", "truck", "truck_bus", "trailer", "taxi"), "vehicle"),
+    **dict.fromkeys(("vehicle.car", "vehicle.truck", "vehicle.trailer", "type_vehicle"), "vehicle"),
+    **dict.fromkeys(("bus", "vehicle.bus.rigid", "vehicle.bus.bendy"), "bus"),
+    **dict.fromkeys(("motorcycle", "motorcyclist", "motorbike", "vehicle.motorcycle"), "motorcyclist"),
+    **dict.fromkeys(("bicycle", "cyclist", "bike", "vehicle.bicycle", "type_cyclist"), "cyclist"),
+    **dict.fromkeys(("pedestrian", "person", "type_pedestrian"), "pedestrian"),
+    **dict.fromkeys(("human.pedestrian.adult", "human.pedestrian.child"), "pedestrian"),
+    "human.pedestrian.construction_worker": "pedestrian",
+    "human.pedestrian.police_officer": "pedestrian",
+}
+
+
+class Preset(NamedTuple):
+    """The files and columns of a published data set.
+
+    Attributes:
+        columns: the mapping; a role with ``?`` may be missing.
+        files: regular expression of the names of its files; those of one ``recording`` are read together.
+        metadata: files beside them with a row per track, or one row, that have the other columns.
+        header: names of the columns of files without a line of names.
+        origin: latitude and longitude of the origin of its Lanelet2 maps.
+    """
+
+    columns: str
+    files: str = r"(?P<recording>.+)\.(csv|txt|tsv|parquet)"
+    metadata: tuple[str, ...] = ()
+    header: str = ""
+    origin: tuple[float, float] | None = None
+
+    def matches(self, name: str) -> bool:
+        """Return whether a file of this name is one of the data set."""
+        return re.fullmatch(self.files, name) is not None
+
+
+_LEVELX = Preset(
+    "track=trackId time=frame:{frameRate}hz x=xCenter y=yCenter heading=heading:deg vx=xVelocity "
+    "vy=yVelocity type=class length?=length width?=width",
+    r"(?P<recording>.+)_tracks\.csv",
+    ("{}_tracksMeta.csv", "{}_recordingMeta.csv"),
+)
+#: Published data sets.
+PRESETS = {
+    "ind": _LEVELX,
+    "round": _LEVELX,
+    "exid": _LEVELX,
+    "unid": _LEVELX,
+    "highd": _LEVELX._replace(
+        # Its positions are the upper left corners of boxes along the axes of the image.
+        columns="track=id time=frame:{frameRate}hz x=x:corner y=y:corner:down vx=xVelocity vy=yVelocity "
+        "type=class length=width width=height"
+    ),
+    "interaction": Preset(
+        "recording?=case_id track=track_id time=timestamp_ms:ms x=x y=y heading?=psi_rad:rad vx=vx vy=vy "
+        "type=agent_type:pedestrian/bicycle=pedestrian length?=length width?=width",
+        r"((vehicle|pedestrian)_tracks_)?(?P<recording>.+)\.csv",
+        origin=(0.0, 0.0),
+    ),
+    "eth-ucy": Preset(
+        "track=track time=frame:25hz x=x y=y type=pedestrian",
+        r"(?P<recording>.+)\.(txt|csv|tsv)",
+        header="frame track x y",
+    ),
+    "ngsim": Preset(
+        "recording?=Location track=Vehicle_ID time=Global_Time:ms x=Local_X:ft y=Local_Y:ft "
+        "type=v_Class:1=motorcyclist:2=vehicle:3=vehicle length=v_Length:ft width=v_Width:ft",
+        r"(?P<recording>.+)\.(csv|txt)",
+        header="Vehicle_ID Frame_ID Total_Frames Global_Time Local_X Local_Y Global_X Global_Y v_Length "
+        "v_Width v_Class v_Vel v_Acc Lane_ID Preceding Following Space_Headway Time_Headway",
+    ),
+    "nuscenes": Preset(
+        "recording=scene_token track=instance_token time=timestamp:us x=translation_x y=translation_y "
+        "heading?=yaw:rad type=category_name length?=length width?=width"
+    ),
+    "waymo": Preset(
+        "recording=scenario_id track=id time=timestamps_seconds:s x=center_x y=center_y heading?=heading:rad "
+        "vx?=velocity_x vy?=velocity_y type=object_type:1=vehicle:2=pedestrian:3=cyclist length?=length "
+        "width?=width"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where the values of a role are, and what they are in.
+
+    Attributes:
+        name: of the column; of a type also an object type for all.
+        optional: it may be missing.
+        factor: to seconds, metres, radians or m/s.
+        rate: name of the column with the frames per second.
+        is_corner: the position is that of the corner of a box along the axes, with the smallest numbers.
+        is_down: the y axis of the table points down.
+        classes: object types by the text of the column.
+    """
+
+    name: str
+    optional: bool = False
+    factor: float = 1.0
+    rate: str = ""
+    is_corner: bool = False
+    is_down: bool = False
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_columns(entries: Iterable[str]) -> dict[str, Column]:
+    """Parse the entries of a mapping. Raises: DataError about ``columns``."""
+    columns: dict[str, Column] = {}
+    for entry in entries:
+        role, _, value = entry.partition("=")
+        name, *words = value.split(":")
+        form = f"{quoted(entry)} must be ROLE=COLUMN or ROLE=COLUMN:UNIT with a role of {', '.join(ROLES)}"
+        require(role.removesuffix("?") in ROLES and name != "", "columns", form)
+        columns[role.removesuffix("?")] = _column(role.removesuffix("?"), name, words, role.endswith("?"))
+    missing = [role for role in NEEDED if role not in columns]
+    require(not missing, "columns", f"lacks {', '.join(missing)}; it has {', '.join(columns) or 'no column'}")
+    return columns
+
+
+def _column(role: str, name: str, words: Sequence[str], optional: bool) -> Column:
+    facts: dict[str, Any] = {}
+    classes: dict[str, str] = {}
+    units = UNITS[ROLES[role]]
+    for word in words:
+        text, _, kind = word.rpartition("=")
+        rate = _RATE.fullmatch(word) if role == "time" else None
+        if word in units:
+            facts["factor"] = units[word]
+        elif rate is not None:
+            facts["factor"] = 1 / float(rate[1] or 1)
+            facts["rate"] = rate[2] or ""
+        elif word == "corner" and role in ("x", "y"):
+            facts["is_corner"] = True
+        elif word == "down" and role == "y":
+            facts["is_down"] = True
+        elif role == "type" and kind in OBJECT_TYPES:
+            classes[text.lower()] = kind
+        else:
+            _refuse(role, name, word)
+    if ROLES[role] in ("time", "angle") and "factor" not in facts:
+        _refuse(role, name, "")
+    return Column(name, optional, classes=classes, **facts)
+
+
+def _refuse(role: str, name: str, word: str) -> None:
+    """Raise DataError about the unit of a role."""
+    known = list(UNITS[ROLES[role]])
+    if role == "time":
+        known += ["25hz for frames at that rate", "{COLUMN}hz for the rate in a column"]
+    if role in ("x", "y"):
+        known += ["corner"] + ["down"] * (role == "y")
+    if role == "type":
+        known = [f"CLASS=TYPE with a type of {', '.join(OBJECT_TYPES)}"]
+    problem = f"{word!r} is not a unit of {role}" if word else f"{role}={name} lacks its unit"
+    raise DataError(f"{problem}; units: {', '.join(known) or 'none'}", field="columns")
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def read_rows(
+    path: Path, columns: Mapping[str, Column], preset: Preset, only: Sequence[str] = ()
+) -> pa.Table:
+    """Read the columns of a file and of the metadata beside it, one for each role of :data:`ROLES`.
+
+    Numbers are in seconds, metres, radians and m/s; those of optional columns that are missing are NaN. Types
+    are the text of the file. Without a column of recordings all are of "".
+
+    Args:
+        only: read the rows of these recordings.
+
+    Raises: DataError naming the file and the column.
+    """
+    with readable(path, "table"):
+        names = column_names(path, preset)
+        wanted = dict(columns)
+        if columns["time"].rate:
+            wanted["rate"] = Column(columns["time"].rate)
+        here = {role: found for role, column in wanted.items() if (found := _find(column.name, names))}
+        table = _read(path, names, here, preset, only)
+    for role in [role for role in wanted if role not in here]:
+        table = _with_column(table, role, wanted, path, names, preset)
+    return _in_units(table, columns)
+
+
+def column_names(path: Path, preset: Preset) -> list[str]:
+    """Return the names of the columns of a file. Raises: DataError; OSError or pa.ArrowException."""
+    if path.suffix == ".parquet":
+        return list(pq.read_schema(path).names)
+    cells = _first_line(path)[1]
+    if not all(_is_number(cell) for cell in cells):
+        return cells
+    header = preset.header.split()[: len(cells)]
+    require(
+        len(header) == len(cells), "columns", f"the first line has no names of columns: {', '.join(cells)}"
+    )
+    return header
+
+
+def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> dict[str, int]:
+    """Return the number of rows of each recording in a file, by one pass; empty if it has no such column."""
+    with readable(path, "table"):
+        names = column_names(path, preset)
+        column = columns.get("recording")
+        name = _find(column.name, names) if column else None
+        if name is None:
+            return {}
+        counts: dict[str, int] = {}
+        for batch in _batches(path, names, {name: pa.string()}):
+            for part in pc.value_counts(batch[name]).to_pylist():
+                counts[part["values"]] = counts.get(part["values"], 0) + part["counts"]
+    return counts
+
+
+def _find(name: str, names: Sequence[str]) -> str | None:
+    """Return the column of this name, in any case if there is no other."""
+    if name in names:
+        return name
+    alike = [other for other in names if other.strip().lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _first_line(path: Path) -> tuple[str, list[str]]:
+    """Return the delimiter of a CSV file, a blank for any white space, and the cells of its first line."""
+    with pa.input_stream(str(path)) as file:
+        line = file.read(2**16).decode("utf-8-sig", "replace").splitlines()[:1]
+    require(bool(line and line[0].strip()), "rows", "the file is empty")
+    delimiter = max(",;\t", key=line[0].count)
+    cells = [cell.strip().strip('"') for cell in line[0].split(delimiter)]
+    if delimiter not in line[0] or (delimiter == "\t" and any(" " in cell for cell in cells)):
+        return " ", line[0].split()
+    return delimiter, cells
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read(
+    path: Path, names: list[str], here: Mapping[str, str], preset: Preset, only: Sequence[str]
+) -> pa.Table:
+    """Read the column ``here`` of each role, named by the role."""
+    types: dict[str, pa.DataType] = {}
+    for role, name in here.items():
+        require(names.count(name) == 1, name, "column is duplicated")
+        types[name] = pa.string() if ROLES.get(role) == "text" else pa.float64()
+    batches: list[pa.Table] = []
+    for batch in _batches(path, names, types):
+        if only and "recording" in here:
+            batch = batch.filter(pc.is_in(batch[here["recording"]], pa.array(only)))
+        batches.append(batch)
+    empty = pa.table({name: pa.array([], kind) for name, kind in types.items()})
+    table = pa.concat_tables([empty, *batches])
+    return pa.table({role: table[name] for role, name in here.items()})
+
+
+def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Iterator[pa.Table]:
+    """Read columns of a file in batches. Raises: DataError about a column with text instead of numbers."""
+    if path.suffix == ".parquet":
+        file = pq.ParquetFile(path)
+        require_small_groups(file.metadata)
+        for batch in file.iter_batches(columns=list(types)):
+            yield pa.table({name: _cast(batch[name], name, kind) for name, kind in types.items()})
+        return
+    delimiter, cells = _first_line(path)
+    source: Any = path
+    if delimiter == " ":
+        delimiter = ","
+        with pa.input_stream(str(path)) as stream:
+            content = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", stream.read())
+        source = io.BytesIO(re.sub(rb"[ \t]+", b",", content))
+    has_names = not all(_is_number(cell) for cell in cells)
+    read = csv.ReadOptions(column_names=names, skip_rows=int(has_names), block_size=2**23)
+    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
+    try:
+        for batch in csv.open_csv(source, read, csv.ParseOptions(delimiter=delimiter), convert):
+            yield pa.Table.from_batches([batch])
+    except pa.ArrowInvalid as error:
+        text = _NO_NUMBER.match(str(error))
+        if text is None:
+            raise
+        raise DataError(f"must be numbers, has {quoted(text[2])}", field=names[int(text[1])]) from None
+
+
+def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """Convert a column of parquet; times that have a type of their own become nanoseconds."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ns")).cast(pa.int64())
+    try:
+        return column.cast(kind, safe=False)
+    except pa.ArrowInvalid as error:
+        what = "numbers" if pa.types.is_floating(kind) else "text"
+        raise DataError(f"must be {what} ({error})", field=name) from None
+
+
+def _with_column(
+    table: pa.Table, role: str, columns: Mapping[str, Column], path: Path, names: list[str], preset: Preset
+) -> pa.Table:
+    """Add a column that the file lacks, from the metadata, or without values if it is optional."""
+    column = columns[role]
+    stem = recording_of(path, preset)
+    kind = pa.string() if ROLES.get(role) == "text" else pa.float64()
+    searched = [path]
+    metadata = preset.metadata if role != "track" else ()
+    for pattern in metadata:
+        meta = path.with_name(pattern.format(stem))
+        with readable(meta, "table"):
+            meta_names = column_names(meta, Preset(""))
+            found = _find(column.name, meta_names)
+            if found is not None:
+                track = _find(columns["track"].name, meta_names)
+                return table.append_column(role, _joined(table, meta, meta_names, role, found, track))
+            searched.append(meta)
+            names = [*names, *meta_names]
+    if role == "type" and column.name in OBJECT_TYPES:
+        values = pa.array([column.name] * table.num_rows, kind)
+    else:
+        files = " and ".join(file.name for file in searched)
+        absent = f"column is missing; {files} have: {shortened(', '.join(dict.fromkeys(names)), 500)}"
+        if not column.optional:
+            raise DataError(absent, file=path, field=column.name)
+        values = pa.nulls(table.num_rows, kind)
+    return table.append_column(role, values)
+
+
+def _joined(
+    table: pa.Table, meta: Path, names: list[str], role: str, found: str, track: str | None
+) -> pa.ChunkedArray:
+    """Return the values of metadata for each row of a table: of its track, or of the only row."""
+    here = {role: found}
+    if track is not None:
+        here["track"] = track
+    values = _read(meta, names, here, Preset(""), ())
+    if values.num_rows == 1:
+        return pa.chunked_array([pa.repeat(values[role][0], table.num_rows)])
+    require(track is not None, found, f"has {values.num_rows} rows, but no column of tracks")
+    index = pc.index_in(table["track"], values["track"].combine_chunks())
+    if index.null_count:
+        missing = table["track"].filter(pc.is_null(index))[0].as_py()
+        raise DataError(f"has no row of track {quoted(missing)}", field=track)
+    return values[role].take(index)
+
+
+def recording_of(path: Path, preset: Preset) -> str:
+    """Return the name of the recording of a file, or its stem if it is not named like the data set's."""
+    match = re.fullmatch(preset.files, path.name)
+    return match["recording"] if match else path.stem
+
+
+def _in_units(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
+    """Convert all numbers, and add the columns of the roles that the mapping lacks."""
+    values: dict[str, Any] = {}
+    for role, kind in ROLES.items():
+        if kind == "text":
+            default = pa.repeat("vehicle" if role == "type" else "", table.num_rows)
+            values[role] = table[role].cast(pa.string()) if role in columns else default
+            if role == "recording":
+                values[role] = pc.fill_null(values[role], "")
+        elif role in columns:
+            values[role] = table[role].to_numpy() * columns[role].factor
+        else:
+            values[role] = pa.repeat(math.nan, table.num_rows).to_numpy()
+    if columns["time"].rate:
+        values["time"] = values["time"] / table["rate"].to_numpy()
+    for role, size in (("x", "length"), ("y", "width")):
+        if columns[role].is_corner:
+            values[role] = values[role] + values[size] / 2
+    if columns["y"].is_down:
+        for role in ("y", "vy", "heading"):
+            values[role] = -values[role]
+    return pa.table(values)

@@ -1,0 +1,147 @@
+"""Cut windows out of recordings: how long and how often, and which road users are predicted and scored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.data.geometry import norm
+from trajpred.data.time import require_step_s
+from trajpred.data.tracks import TrackCategory
+from trajpred.errors import require
+
+#: Seconds of the shortest recording.
+SHORTEST_S = 2.0
+#: A road user that moves this far (metres) between the first and the last recorded step is scored.
+MOVED_M = 2.0
+#: The object types that are predicted and scored.
+ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
+
+
+@dataclass(frozen=True)
+class Spacing:
+    """Options of a source that cuts windows of a fixed length.
+
+    Attributes:
+        every_s: Seconds between the starts of windows.
+    """
+
+    every_s: float = 1.5
+
+    def __post_init__(self) -> None:
+        _require_seconds("every_s", self.every_s)
+
+
+@dataclass(frozen=True)
+class Windows(Spacing):
+    """Options of a source that cuts windows out of recordings.
+
+    A shorter recording is one window, too: the same fraction of it is observed, and the steps before and
+    after it are unknown.
+
+    Attributes:
+        every_s: Seconds between the starts of windows.
+        observe_s: Seconds of a window that are observed.
+        predict_s: Seconds of a window after those.
+        step_s: Seconds between steps; by default those of the recording.
+    """
+
+    observe_s: float = 5.0
+    predict_s: float = 6.0
+    step_s: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_seconds("observe_s", self.observe_s)
+        _require_seconds("predict_s", self.predict_s)
+        if self.step_s is not None:
+            require_step_s(self.step_s)
+
+    def steps(self, step_s: float) -> tuple[int, int]:
+        """Return the number of observed steps of ``step_s`` seconds, and of all steps of a window."""
+        observed = max(1, round(self.observe_s / step_s))
+        return observed, round((self.observe_s + self.predict_s) / step_s)
+
+    def starts(self, recorded: int, step_s: float) -> range:
+        """Return the first steps of the windows of a recording of ``recorded`` steps.
+
+        Raises: DataError if the recording is too short for one.
+        """
+        seconds = recorded * step_s
+        short = f"the road users are recorded for {seconds:.1f} s, less than {SHORTEST_S:g} s"
+        require(seconds >= SHORTEST_S, "time", short)
+        _, steps = self.steps(step_s)
+        stride = max(1, round(self.every_s / step_s))
+        return range(0, max(recorded - steps, 0) + 1, stride)
+
+    def unknown_before(self, recorded: int, step_s: float) -> int:
+        """Return how many steps of a window are before the first one of a shorter recording."""
+        observed, steps = self.steps(step_s)
+        return round(max(steps - recorded, 0) * observed / steps)
+
+
+def _require_seconds(field: str, seconds: float) -> None:
+    require(0 < seconds < math.inf, field, f"must be a positive number of seconds, is {seconds}")
+
+
+def roles(
+    position: NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    object_type: Sequence[str],
+    *,
+    observed: int,
+    step_s: float,
+    is_static: NDArray[np.bool_] | None = None,
+) -> tuple[int, NDArray[np.int64]]:
+    """Choose the focal track of a window, and the category ``[A]`` of each.
+
+    The focal track is the road user that is seen at the last observed step and at the most steps; of several
+    the one that departs farthest from the velocity of its last observed second; a static one only if there
+    is nobody else. Road users that are seen at every recorded step and move at least :data:`MOVED_M` are
+    scored.
+
+    Args:
+        position: ``[A, T, 2]`` metres.
+        valid: ``[A, T]``. Steps at which no track is valid were not recorded.
+        object_type: the names of A types.
+        observed: number of observed steps.
+        step_s: seconds between steps.
+        is_static: ``[A]`` the tracks that are known to stay.
+
+    Raises: DataError if no road user is seen at the last observed step.
+    """
+    is_user = np.isin(object_type, ROAD_USERS)
+    candidate = is_user & valid[:, observed - 1]
+    require(bool(candidate.any()), "obstacle", "no road user is seen at the last observed step")
+    if is_static is not None and (candidate & ~is_static).any():
+        candidate &= ~is_static
+    focal = _focal(position, valid, candidate, observed, round(1 / step_s))
+    recorded = np.flatnonzero(valid.any(axis=0))
+    whole = valid[:, recorded].all(axis=1)
+    moved = norm(position[:, recorded[-1]] - position[:, recorded[0]]) >= MOVED_M
+    category = np.where(is_user & whole & moved, TrackCategory.SCORED, TrackCategory.UNSCORED)
+    category[focal] = TrackCategory.FOCAL
+    return focal, category
+
+
+def _focal(
+    position: NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    candidate: NDArray[np.bool_],
+    observed: int,
+    second: int,
+) -> int:
+    """Choose one of the candidates among the tracks; a second has ``second`` steps."""
+    now = observed - 1
+    back = max(now - second, 0)
+    velocity = (position[:, now] - position[:, back]) / max(now - back, 1)  # metres per step
+    ahead = np.arange(1, position.shape[1] - now)[:, None]
+    steady = position[:, now, None] + velocity[:, None] * ahead
+    known = valid[:, observed:] & (valid[:, now] & valid[:, back])[:, None]
+    error = np.where(known, norm(steady - position[:, observed:]), 0.0).max(axis=1, initial=0.0)
+    seen = np.where(candidate, valid.sum(axis=1), -1)
+    return int(np.lexsort((error, seen))[-1])
