@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 #: Each folder may import from those before it.
 ORDER = (
     *("errors", "data", "sources", "store", "features", "nn", "metrics", "model", "onboard", "predictors"),
-    *("evaluation", "viz", "training", "export", "integrations", "benchmark", "cli"),
+    *("evaluation", "viz", "training", "export", "integrations", "cli"),
 )
 #: Folders that may import from fewer.
 RECORDS = {"errors", "data"}

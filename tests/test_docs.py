@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tools.benchmark import app as benchmark
 from tools.scaling import main as scaling
 from tools.ship import main as ship
 from tools.synthesize import main as synthesize
@@ -22,8 +23,8 @@ PAGES = sorted(
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 #: Blocks that other tests run: they need a bundle, an installed package, or a training.
-ELSEWHERE = ("OnboardForecaster", "OnboardEncoder", "SOURCE = Source", "class LinearDecoder")
-COMMAND = re.compile(r"^(?:OMP_NUM_THREADS=1 )?(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
+ELSEWHERE = ("OnboardForecaster", "OnboardEncoder", "SOURCE = register", "class LinearDecoder")
+COMMAND = re.compile(r"^(?:\w+=\w+ )*(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -73,6 +74,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     """Names and types of all options; of a training, its config files."""
     app = make_app([] if "my-lab" in tokens else tokens)  # a package of the reader's
+    app.command(benchmark)
     for script, name in ((scaling, "scaling"), (ship, "ship"), (synthesize, "synthesize")):
         app.command(script, name=name)
     app.parse_args(tokens, exit_on_error=False, print_error=False)

@@ -19,8 +19,8 @@ import torch
 from tests.conftest import ROOT
 from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
+from tools.benchmark import own_process
 from tools.synthesize import make_scenario
-from trajpred.benchmark.timing import own_process
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation import evaluate

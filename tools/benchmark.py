@@ -1,6 +1,533 @@
-"""Speed and memory of every stage. ``python tools/benchmark.py --help`` explains it."""
+"""Speed and memory of every stage, as docs/results/speed.md reports them.
 
-from trajpred.__main__ import main
+``python tools/benchmark.py --help`` explains it. On shared machines, CPU times on one thread are comparable.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from cyclopts import App
+from cyclopts.types import PositiveInt
+from torch import Tensor, nn
+from torch_geometric.nn import TransformerConv as PyGTransformerConv
+
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import Pose, norm
+from trajpred.data.plain import read_yaml
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
+from trajpred.errors import DataError
+from trajpred.features.config import SceneConfig
+from trajpred.features.relations import edge_features
+from trajpred.features.scene_graph import SceneBatch, build_batch, scene_features
+from trajpred.nn import EdgeBias, Edges, GraphAttention, Layout, PaddedAttention
+from trajpred.sources import SOURCES
+from trajpred.sources.argoverse2 import read_archive, read_scenario
+from trajpred.store import ScenarioStore, prepare
+from trajpred.store.format import encode_row
+from trajpred.store.sample import ROOT, SAMPLE_NATIVE, SAMPLE_RAW
+from trajpred.store.shards import write_shard
+from trajpred.training.data_module import SceneDataset
+from trajpred.training.lit_forecaster import LitForecaster
+
+if TYPE_CHECKING:  # what needs onnxruntime is imported where a bundle is measured
+    from trajpred.onboard.bundle import Bundle
+    from trajpred.onboard.forecaster import OnboardForecaster
+    from trajpred.predictors.checkpoint import CheckpointPredictor
+
+#: Native scenarios of the sample, and its most crowded one, cut from a sensor log.
+NATIVE = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
+CROWDED = SAMPLE_RAW / "val" / "24974b9d-e379-5c70-af2a-d86881ce0ded"
+#: The default model.
+DEFAULT = ROOT / "configs" / "model" / "small.yaml"
+#: Scenes per training step, and scenarios of a shard.
+STEP = 16
+SHARD = 256
+#: Agents of the crowded scenario after duplication.
+MANY = 103
+
+Figures: TypeAlias = dict[str, float]
+app = App(name="benchmark", help="Measure speed and memory.")
+
+
+def main() -> None:
+    """Print the figures of a command."""
+    try:
+        command, bound, _ = app.parse_args(sys.argv[1:])
+        figures: Figures = command(*bound.args, **bound.kwargs)
+        for name, value in figures.items():
+            print(f"{name:64s} {value:10.2f}")
+    except (DataError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+# --------------------------------------------------------------------------------------- time and memory
+
+
+@contextmanager
+def use_threads(count: int = 1) -> Iterator[None]:
+    """Compute with ``count`` threads in this context; CPU times are comparable with one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def own_process(script: str, *arguments: object) -> list[float]:
+    """Run ``script`` in a new process and return the list of numbers that it prints last.
+
+    Raises:
+        DataError: the process failed; with the last line of its error.
+    """
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise DataError(f"benchmark failed: {lines[-1] if lines else 'no message'}")
+    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
+
+
+def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Measure ``work``: median CPU and wall time in milliseconds."""
+    work()  # warms up
+    times = [time_ms(work) for _ in range(repeats)]
+    cpu, wall = np.median(times, axis=0).tolist()
+    return cpu, wall
+
+
+def time_ms(work: Callable[[], object]) -> tuple[float, float]:
+    """Measure ``work`` once: CPU and wall time in milliseconds."""
+    cpu_start = time.process_time()
+    wall_start = time.perf_counter()
+    work()
+    cpu_s = time.process_time() - cpu_start
+    wall_s = time.perf_counter() - wall_start
+    return 1e3 * cpu_s, 1e3 * wall_s
+
+
+# ------------------------------------------------------------------------------------------------ model
+
+
+@app.command
+def model(
+    *, scenario: Path = NATIVE, model: Path = DEFAULT, repeats: PositiveInt = 10, threads: PositiveInt = 1
+) -> Figures:
+    """Measure the forward pass and a training step on one real scenario, all agents predicted.
+
+    Args:
+        scenario: Folder of an Argoverse 2 scenario, which is repeated to fill batches.
+        model: A YAML file of configs/model; the weights are random.
+        repeats: Number of runs; their median is reported.
+        threads: CPU threads; with several of them compare wall times.
+    """
+    scene = read_scenario(scenario)
+    forecaster = make_model(model)
+    graph = build_batch([scene], forecaster.scene)
+    with use_threads(threads):
+        cpu, _ = median_ms(partial(build_batch, [scene], forecaster.scene), repeats)
+        figures = {
+            "parameters (M)": sum(weights.numel() for weights in forecaster.parameters()) / 1e6,
+            "agents": graph["agent"].num_nodes,
+            "lanes": graph["lane"].num_nodes,
+            "scenario to graph, CPU ms": cpu,
+        }
+        figures |= _stages(forecaster, scene, repeats)
+        figures |= _times(forecaster, scene, repeats)
+    return figures
+
+
+def make_model(config: Path) -> LitForecaster:
+    """Build the model of a YAML file of configs/model with random weights.
+
+    Raises:
+        DataError: the file contains no model.
+    """
+    content = read_yaml(config)
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise DataError("contains no model; give a file of configs/model", file=config)
+    return LitForecaster.build(read_yaml(DEFAULT)["model"] | content["model"])
+
+
+@torch.no_grad()
+def _stages(model: LitForecaster, scenario: Scenario, repeats: int) -> Figures:
+    """Measure the stages of one forecast in CPU ms; count a forward's calls of operators, nested ones too."""
+    model.eval()
+    encoder = model.forecaster.encoder
+    batch = build_batch([scenario], model.scene)
+    stages: dict[str, Callable[[], object]] = {
+        "features": partial(scene_features, ScenarioBatch.of([scenario]), model.scene.features),
+        "encoding": partial(encoder.encode, batch),
+        "decoding": partial(model.forecaster.decoder, encoder.encode(batch), batch),
+    }
+    figures: Figures = {}
+    for name, stage in stages.items():
+        cpu, _ = median_ms(stage, repeats)
+        figures[f"one scene, {name}, CPU ms"] = cpu
+    with torch.profiler.profile() as calls:
+        model.forecaster(batch)
+    operators = [event for event in calls.key_averages() if event.key.startswith("aten::")]
+    figures["one scene, calls of operators"] = sum(event.count for event in operators)
+    return figures
+
+
+def _times(model: LitForecaster, scenario: Scenario, repeats: int) -> Figures:
+    """Measure forward passes of several batch sizes, and a training step."""
+    figures: Figures = {}
+    for size in (1, STEP, 32):
+        batch = build_batch([scenario] * size, model.scene)
+        model.eval()
+        with torch.no_grad():
+            cpu, wall = median_ms(partial(model.forecaster, batch), repeats)
+        name = f"forward, batch {size}"
+        figures[f"{name}, CPU ms"] = cpu
+        figures[f"{name}, wall ms"] = wall
+        figures[f"{name}, scenes/s of CPU time"] = 1e3 * size / cpu
+        figures[f"{name}, scenes/s"] = 1e3 * size / wall
+    batch = build_batch([scenario] * STEP, model.scene)
+    cpu, wall = training_step(model, batch, repeats)
+    figures[f"training step, batch {STEP}, CPU ms"] = cpu
+    figures[f"training step, batch {STEP}, wall ms"] = wall
+    return figures
+
+
+def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tuple[float, float]:
+    """Measure a forward and backward pass with all losses: median CPU and wall ms."""
+    model.train()
+
+    def step() -> None:
+        model.zero_grad()
+        model.losses(batch)["loss"].backward()
+
+    return median_ms(step, repeats)
+
+
+# ------------------------------------------------------------------------------------------------- core
+
+
+@app.command
+@use_threads()
+def core(*, repeats: PositiveInt = 10) -> Figures:
+    """Compare the default attention with PyG's TransformerConv and plain dense attention: one thread, CPU ms.
+
+    130 nodes of 128 channels, 32 edges into each from its nearest neighbours, 8 heads; forward, and forward
+    with backward. Both graph layers get relative-pose features per edge (PyG projects them to keys and
+    values, trajpred to a bias); plain dense attention has no positions and is the lower bound.
+
+    Args:
+        repeats: Number of runs; their median is reported.
+    """
+    figures: Figures = {}
+    for size in (1, 32):
+        for name, (module, inputs) in _core_cases(size).items():
+            with torch.no_grad():  # poses keep what they compute, for the backward pass too
+                cpu, _ = median_ms(partial(module, *inputs), repeats)
+            figures[f"batch {size}, {name}, forward"] = cpu
+            cpu, _ = median_ms(partial(_forward_and_backward, module, inputs), repeats)
+            figures[f"batch {size}, {name}, forward + backward"] = cpu
+    return figures
+
+
+def _forward_and_backward(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    output = module(*inputs)
+    torch.autograd.grad(output.square().sum(), list(module.parameters()))
+
+
+class _WithBias(nn.Module):
+    """The default attention; its bias is computed in every call, as PyG's layer does with edge features."""
+
+    def __init__(self, dim: int, heads: int, channels: int, layout: Layout, dense: bool) -> None:
+        super().__init__()
+        self.attention = GraphAttention(dim, heads)
+        self.bias = EdgeBias(channels, heads)
+        self.layout = layout
+        self.dense = dense
+
+    def forward(self, x: Tensor, index: Tensor, features: Tensor, poses: Pose[Tensor]) -> Tensor:
+        bias = self.bias(features.T)
+        edges = Edges(index, bias, self.layout, self.layout, (poses, poses), dense=self.dense)
+        return self.attention(x, x, edges)
+
+
+def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
+    """Build the layers to compare, by name, with the inputs of each for ``scenes`` scenes."""
+    torch.manual_seed(0)
+    dim = 128
+    heads = 8
+    nodes = 130
+    neighbours = 32
+    count = scenes * nodes
+    poses = Pose(60 * torch.rand(count, 2), 6 * torch.rand(count))
+    position = poses.position.unflatten(0, (scenes, nodes))
+    nearest = torch.cdist(position, position).topk(neighbours, largest=False).indices
+    first_node = nodes * torch.arange(scenes)[:, None, None]
+    sender = (nearest + first_node).flatten()
+    receiver = torch.arange(count).repeat_interleave(neighbours)
+    index = torch.stack((sender, receiver))
+    no_type = torch.zeros_like(sender)
+    features = edge_features(poses[sender].rows, poses[receiver].rows, no_type, 1).T
+    channels = features.shape[1]
+    x = torch.randn(count, dim)
+    layout = Layout.of_counts([nodes] * scenes)
+    pyg = PyGTransformerConv(dim, dim // heads, heads, edge_dim=channels)
+    edges = _WithBias(dim, heads, channels, layout, dense=False)
+    dense = _WithBias(dim, heads, channels, layout, dense=True)
+    plain = PaddedAttention(dim, num_attention_heads=heads)
+    return {
+        "trajpred edges": (edges, (x, index, features, poses)),
+        "trajpred dense": (dense, (x, index, features, poses)),
+        "PyG TransformerConv": (pyg, (x, index, features)),
+        "plain dense": (plain, (x.unflatten(0, (scenes, nodes)),)),
+    }
+
+
+# ------------------------------------------------------------------------------------------------- data
+
+
+@app.command
+@use_threads()
+def data(*, raw: Path = SAMPLE_RAW, repeats: PositiveInt = 10) -> Figures:
+    """Compare reading, preparing and loading with av2's loaders and a training step: one thread, CPU ms.
+
+    Means over scenarios; the sample's native ones are also measured without its windows of sensor logs, which
+    are crowded.
+
+    Args:
+        raw: Scenarios in Argoverse 2's layout.
+        repeats: Number of runs; their median is reported.
+    """
+    folders: list[Path] = []
+    for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
+        folders += [scenario.path for scenario in scenarios]
+    native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
+    groups = {"native": native, "all": folders}
+    if len(folders) == len(native):
+        del groups["all"]
+    figures: Figures = {}
+    for name, group in groups.items():
+        if group:
+            measured = _reading(group, repeats) | _preparing(group, repeats) | _loading(group, repeats)
+            figures |= {f"{name} {len(group)}: {what}": value for what, value in measured.items()}
+    return figures
+
+
+def _mean(work: Callable[[Path], object], folders: list[Path], repeats: int) -> float:
+    """Return the mean over ``folders`` of the median CPU time of ``work``, in ms."""
+    times = []
+    for folder in folders:
+        cpu, _ = median_ms(partial(work, folder), repeats)
+        times.append(cpu)
+    return statistics.mean(times)
+
+
+def _reading(folders: list[Path], repeats: int) -> Figures:
+    """Measure the readers of trajpred and av2."""
+    from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
+    from av2.map.map_api import ArgoverseStaticMap
+
+    def av2(folder: Path) -> object:
+        tracks = load_argoverse_scenario_parquet(next(folder.glob("*.parquet")))
+        return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
+
+    def only_map(folder: Path) -> object:
+        return read_archive(next(folder.glob("*.json")))
+
+    ours = _mean(read_scenario, folders, repeats)
+    theirs = _mean(av2, folders, repeats)
+    return {
+        "read tracks and map, ms": ours,
+        "of which map, ms": _mean(only_map, folders, repeats),
+        "av2 reads tracks and map, ms": theirs,
+        "av2 / trajpred": theirs / ours,
+    }
+
+
+def _preparing(folders: list[Path], repeats: int) -> Figures:
+    """Measure raw files to a shard, filled with these scenarios again and again, and its size."""
+
+    def encode(folder: Path) -> dict[str, Any]:
+        return encode_row(read_scenario(folder), heights=False)
+
+    rows = [encode(folder) for folder in folders]
+    full = list(islice(cycle(rows), SHARD))
+    encode_ms = _mean(encode, folders, repeats)
+    with tempfile.TemporaryDirectory() as temporary:
+        shard = Path(temporary) / "shard.arrow"
+        write_ms, _ = median_ms(partial(write_shard, shard, full), 3)
+        size = shard.stat().st_size
+    return {"prepare, ms": encode_ms + write_ms / SHARD, "stored, bytes": size / SHARD}
+
+
+def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> Figures:
+    """Measure store to batch (reading, features, edges) in one worker, beside a training step."""
+    with tempfile.TemporaryDirectory() as temporary:
+        raw = Path(temporary) / "raw" / "train"
+        raw.mkdir(parents=True)
+        for path in folders:
+            (raw / path.name).symlink_to(path.resolve(), target_is_directory=True)
+        rows = np.resize(np.arange(len(folders)), batch_size)
+        store = Path(temporary) / "store"
+        prepare("argoverse2", raw.parent, store, workers=1, progress=False)
+        data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
+        load_ms, _ = median_ms(partial(data.load, rows), repeats)
+        load_ms /= batch_size
+        half = batch_size // 2
+        step_ms, _ = training_step(make_model(DEFAULT), data.load(rows[:half]), min(repeats, 3))
+        step_ms /= half
+    return {
+        "store to batch, ms": load_ms,
+        "training step per scenario, ms": step_ms,
+        "training step / store to batch": step_ms / load_ms,
+    }
+
+
+# ---------------------------------------------------------------------------------------------- onboard
+
+
+#: A vehicle's process: starts, then streams updates, without torch.
+_PROCESS = """
+import json, sys, time
+wall_start = time.perf_counter()
+cpu_start = time.process_time()
+from trajpred.onboard.forecaster import OnboardForecaster
+forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
+start = [time.perf_counter() - wall_start, time.process_time() - cpu_start]
+import pickle
+from itertools import islice
+from pathlib import Path
+from trajpred.integrations.replay import drive_on_repeat, resident_mb
+from trajpred.onboard.stream import StreamingForecaster
+scenario = pickle.loads(Path(sys.argv[3]).read_bytes())
+stream = StreamingForecaster(forecaster, scenario.map)
+for seconds, seen in islice(drive_on_repeat(scenario), 100):
+    stream.update(seconds, seen)
+assert "torch" not in sys.modules
+print(json.dumps([*start, resident_mb() or float("nan")]))
+"""
+
+
+@app.command
+def onboard(
+    *,
+    bundle: Path = Path("bundle"),
+    checkpoint: str = "argoverse-nano",
+    repeats: PositiveInt = 50,
+    threads: PositiveInt = 2,
+) -> Figures:
+    """Compare an onboard bundle with PyTorch, one scene at a time; measure its size, start-up and memory.
+
+    Args:
+        bundle: Bundle written by export.
+        checkpoint: The checkpoint that was exported.
+        repeats: Timed forecasts of each runtime.
+        threads: CPU threads of both runtimes.
+    """
+    from trajpred.onboard.forecaster import OnboardForecaster
+    from trajpred.predictors.checkpoint import CheckpointPredictor
+
+    forecaster = OnboardForecaster(bundle, threads=threads)
+    predictor = CheckpointPredictor(checkpoint).to("cpu")
+    native = read_scenario(NATIVE)
+    crowded = read_scenario(CROWDED)
+    figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}
+    with use_threads(threads):
+        for scenario in (native, crowded, with_duplicates(crowded, MANY)):
+            figures |= _beside_pytorch(forecaster, predictor, scenario, repeats)
+    return figures | _processes(bundle, threads, {"native": native, "crowded": crowded})
+
+
+def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
+    """Duplicate the most distant tracks, 3 m beside them, up to ``agents`` recently observed tracks."""
+    tracks = scenario.tracks
+    now = scenario.num_observed - 1
+    seen = np.flatnonzero(tracks.valid[:, now])
+    already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
+    far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
+    more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
+    duplicates: dict[str, Any] = {name: values[more] for name, values in vars(tracks).items()}
+    names = duplicates["track_id"].tolist()
+    duplicates["track_id"] = np.array([f"{name}, duplicate" for name in names])
+    valid = duplicates["valid"][..., None]
+    duplicates["position"] = np.where(valid, duplicates["position"] + 3.0, 0.0)
+    columns = {}
+    for name, values in duplicates.items():
+        columns[name] = np.concatenate((getattr(tracks, name), values))
+    return replace(scenario, tracks=Tracks(**columns))
+
+
+def _beside_pytorch(
+    forecaster: OnboardForecaster, predictor: CheckpointPredictor, scenario: Scenario, repeats: int
+) -> Figures:
+    """Measure both in turn, so that other load on the machine affects both: ms of all threads."""
+    from trajpred.integrations.replay import detections
+    from trajpred.onboard.stream import StreamingForecaster
+
+    stream = StreamingForecaster(forecaster, scenario.map)
+    times = (scenario.timestamps_ns / 1e9)[: scenario.num_observed].tolist()
+    for step, seconds in enumerate(times):
+        stream.update(seconds, detections(scenario, step), targets=[])
+    now = detections(scenario, len(times) - 1)
+    name = f"{scenario.scenario_id[:8]}, {len(stream.update(times[-1], now).track_id)} agents"
+    runs: dict[str, Callable[[], object]] = {
+        "onboard": lambda: stream.update(times[-1], now),
+        "PyTorch": lambda: predictor([scenario]),
+    }
+    times_ms: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
+    for _ in range(repeats + 1):
+        for kind, run in runs.items():
+            times_ms[kind].append(time_ms(run))
+    figures: Figures = {}
+    for kind, pairs in times_ms.items():
+        cpu, wall = np.array(pairs[1:]).T  # the first run warms up
+        p50, p95 = np.percentile(wall, (50, 95)).tolist()
+        figures[f"{name}: {kind}, wall p50 ms"] = p50
+        figures[f"{name}: {kind}, wall p95 ms"] = p95
+        figures[f"{name}: {kind}, CPU ms"] = float(np.median(cpu))
+    return figures
+
+
+def _size_mb(bundle: Bundle) -> float:
+    """Return the size without the fused graph, which repeats the others."""
+    from trajpred.onboard.bundle import FUSED
+
+    size = 0
+    for name, facts in bundle.info["files"].items():
+        if name != f"{FUSED}.onnx":
+            size += facts["bytes"]
+    return size / 1e6
+
+
+def _processes(bundle: Path, threads: int, scenarios: dict[str, Scenario]) -> Figures:
+    """Measure start-up and memory while streaming, in separate processes without torch."""
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, scenario in scenarios.items():
+            file = Path(folder) / name
+            file.write_bytes(pickle.dumps(scenario))
+            wall, cpu, memory = own_process(_PROCESS, bundle, threads, file)
+            figures["start-up, wall s"] = wall
+            figures["start-up, CPU s"] = cpu
+            figures[f"memory after 100 updates, {name}, MB"] = memory
+    return figures
+
 
 if __name__ == "__main__":
-    main("benchmark")
+    main()

@@ -16,11 +16,9 @@ def main(command: str | None = None) -> None:
         words = [command, *sys.argv[1:]] if command else sys.argv[1:]
         if words[:1] != ["doctor"]:
             sys.exit(f"error: {error}; what to install: trajpred doctor")
-        from pathlib import Path
-
         from trajpred.cli.doctor import doctor
 
-        sys.exit(doctor(store=Path(words[2]) if words[1:2] == ["--store"] and words[2:] else None))
+        sys.exit(doctor())
     run(command)
 
 

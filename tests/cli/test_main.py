@@ -6,19 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT, run
-from trajpred.cli.main import BENCHMARKS, COMMANDS, make_app
+from trajpred.cli.main import COMMANDS, make_app
 from trajpred.errors import DataError
 
 NAMES = [function.__name__ for function in COMMANDS]
-#: A YAML file without a model.
-NO_MODEL = ROOT / "configs" / "trainer" / "cpu.yaml"
 #: Nothing can be written here.
 BELOW_A_FILE = ROOT / "LICENSE" / "out"
 #: What is said about it.
@@ -26,24 +23,18 @@ NO_FOLDER = f"{ROOT / 'LICENSE'}: is a file, a folder is needed"
 
 
 def test_every_command_has_a_tool() -> None:
-    for name in [*NAMES, "benchmark"]:
+    for name in NAMES:
         assert f'main("{name}")' in (ROOT / "tools" / f"{name}.py").read_text()
 
 
-@pytest.mark.parametrize(
-    ("overview", "functions"),
-    [([], COMMANDS), (["benchmark", "--help"], BENCHMARKS)],
-)
-def test_help_describes_every_command_and_option(
-    overview: list[str], functions: Sequence[Callable[..., Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(None, *overview) == 0
+def test_help_describes_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(None) == 0
     page = capsys.readouterr().out
-    for function in functions:
+    for function in COMMANDS:
         docstring = function.__doc__ or ""
         assert function.__name__ in page
         assert docstring.split()[0] in page
-        assert run(None, *overview[:1], function.__name__, "--help") == 0
+        assert run(None, function.__name__, "--help") == 0
         help_text = capsys.readouterr().out
         for option in (function.__kwdefaults__ or {}).keys() - {"options"}:
             assert f"--{option.replace('_', '-')} " in help_text, (function, option)
@@ -57,7 +48,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from trajpred.__main__ import main
 lines = [[], ["--help"], ["--version"]]
 lines += [["evalute"], ["evaluate", "--storr", "x"], ["visualize", "--limit", "0"]]
-for line in [*lines, *([name, "--help"] for name in {[*NAMES, "benchmark"]})]:
+for line in [*lines, *([name, "--help"] for name in {NAMES})]:
     sys.argv[1:] = line
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         try:
@@ -85,7 +76,6 @@ for line in ["visualize", "--scenario", "x"], ["compare", "--results", "x"], ["r
         (["evaluate", "--by", "class", "--by", "speed", "--group=all"], {"by": ["class", "speed"]}),
         (["predict", "--batch_size=4", "--mirror"], {"batch_size": 4, "mirror": True}),
         (["predict", "--batch-size", "4", "--mirror=true"], {"batch_size": 4, "mirror": True}),
-        (["benchmark", "--repeats", "3"], {"repeats": 3}),
         (["train", "--data.workers=0", "--config", "a"], {"settings": ("--data.workers=0", "--config", "a")}),
     ],
 )
@@ -102,11 +92,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate extra", "unexpected argument 'extra'"),
         ("evaluate --modes six", 'Invalid value for --modes: unable to convert "six" into int'),
         ("evaluate --group some", 'Choose from: "focal", "scored", "moving", "all"'),
-        ("benchmark onbord", "unexpected argument 'onbord'"),
         ("evaluate --limit 0", 'Invalid value "0" for --limit. Must be >= 1.'),
-        ("benchmark onboard --repeats 0", "Must be >= 1."),
-        ("benchmark onboard --bundle nowhere", "make one with trajpred export"),
-        (f"benchmark model --model {NO_MODEL}", "cpu.yaml: contains no model; give a file of configs/"),
         ("stress --every-s 1", "--every-s: needs --updates"),
         ("stress --updates 1", "--updates: must be 2 or more"),
         ("evaluate --by color", "--by: 'color' is none of class, city, manoeuvre, speed, neighbours, error"),
@@ -163,7 +149,6 @@ def test_mistakes_get_one_sentence(
         "info {}.json",
         "train --config {}",
         "train --model.encoder {}",
-        "benchmark model --model {}",
         "compare --results {}",
         "evaluate --checkpoint {}.parquet --store {store}",
         "visualize --map {}.osm",

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, run
-from trajpred.cli.doctor import plugins
-from trajpred.data.registry import Registry, load_plugins
+from tests.integrations.map_files import commonroad
+from trajpred.cli.doctor import guarded, plugins
+from trajpred.data.registry import Registry, load_plugins, register
 from trajpred.errors import DataError
+from trajpred.integrations.maps import FORMATS, MapFormat, read_map_file
 
 PAGE = ROOT / "docs" / "how-to" / "own-model.md"
 
@@ -88,9 +90,16 @@ BROKEN = {
     "from trajpred.predictors import PREDICTORS\nclass Mine: pass\nPREDICTORS['argoverse-nano'] = Mine": (
         "trajpred has a predictor 'argoverse-nano' already: choose another name"
     ),
-    "from trajpred.sources import *; SOURCES['argoverse2'] = Source(print, lambda raw: raw)": (
+    "from trajpred.data.registry import *; register('predictor', 'lane_following')(type('Mine', (), {}))": (
+        "trajpred has a predictor 'lane_following' already: choose another name"
+    ),
+    "from trajpred.sources import *; register('source', 'argoverse2')(Source(print, lambda raw: raw))": (
         "trajpred has a source 'argoverse2' already: choose another name"
     ),
+    "from trajpred.integrations.maps import *; register('map format', 'osm')(MapFormat('X', print))": (
+        "trajpred has a map format 'osm' already: choose another name"
+    ),
+    "from trajpred.data.registry import *; register('loss', 'mine')": "must be one of source, map format",
 }
 
 
@@ -106,13 +115,14 @@ def test_a_plugin_that_cannot_be_used_is_named(
     assert BROKEN[code] in sentence
     for page in ("--version", "--help"):
         assert run(None, page) == 0
-    [finding] = [finding for finding in plugins() if "mine" in finding.what]
-    assert finding.level == "problem"
-    assert "of my-lab 1.0 cannot be used" in finding.what
+    *_, (level, text) = guarded(plugins)
+    assert level == "problem"
+    assert "of my-lab 1.0 cannot be used" in text
 
 
 def test_a_package_replaces_its_own_entries_only() -> None:
-    registry = Registry[Any]("tool", lambda entry: entry, taken=lambda: ["hammer"])
+    registry = Registry[Any]("tool")
+    registry.taken = lambda: ["hammer"]
     registry["saw"] = test_a_plugin_that_cannot_be_used_is_named
     registry["saw"] = install
     registry["pliers"] = plugins
@@ -121,3 +131,14 @@ def test_a_package_replaces_its_own_entries_only() -> None:
         with pytest.raises(DataError, match=f"has a tool '{name}' already"):
             registry |= {name: entry}
     assert registry == {"saw": install, "pliers": plugins}
+
+
+def test_a_map_format_of_another_package_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FORMATS, "data", dict(FORMATS))
+    path = tmp_path / "map.xml"
+    path.write_bytes(commonroad().replace(b"commonRoad", b"roads"))
+    with pytest.raises(DataError, match="is 'roads', not that of a known map: osm, OpenDRIVE, c"):
+        read_map_file(path)
+    register("map format", "roads")(MapFormat("Roads", FORMATS["commonRoad"].code))
+    assert read_map_file(path).format == "Roads"
+    assert len(read_map_file(path).lanes) > 0

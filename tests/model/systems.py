@@ -15,6 +15,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 
 MODELS = ROOT / "configs" / "model"
 CONFIGS = sorted(MODELS.glob("*.yaml"))
+DEFAULT_MODEL = yaml.safe_load((MODELS / "small.yaml").read_text())["model"]
 HEADS = ("mlp", "lstm", "attention")
 DROPOUTS = ("dropout", "edge_dropout")
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from tests.conftest import ROOT
 from tests.features.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
-from tests.model.systems import each_system, small
-from trajpred.benchmark.model import DEFAULT_MODEL
+from tests.model.systems import DEFAULT_MODEL, each_system, small
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged

@@ -14,8 +14,7 @@ from typing import get_args
 import yaml
 from torch import nn
 
-from tests.model.systems import CONFIGS, HEADS
-from trajpred.benchmark.model import DEFAULT_MODEL
+from tests.model.systems import CONFIGS, DEFAULT_MODEL, HEADS
 from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder
 from trajpred.nn.edge_attention import Operator
 

@@ -23,8 +23,7 @@ from trajpred.model import Forecaster
 from trajpred.model.pretrained import list_models
 from trajpred.predictors.predictions_file import future_steps
 from trajpred.sources import argoverse1
-from trajpred.store.codec import encode_batch, encode_row
-from trajpred.store.decoder import PARTS, decode, views
+from trajpred.store.format import Rows, decode, encode_batch, encode_row
 
 #: Share of agents of which a future moves by more than 0.5 m, or a probability by more than 0.05. Measured on
 #: all scenes, with any of the shipped weights: at most 0.0007 and 0.0005.
@@ -35,12 +34,8 @@ MAX_SHARE = 0.002
 
 def stored(scenario: Scenario) -> Scenario:
     """Return ``scenario`` as a store reads it back."""
-    values, offsets = views(encode_batch([encode_row(scenario, heights=False)]))
-    parts = []
-    for part, (start, stop) in zip(values, offsets.tolist(), strict=True):
-        parts.append(part[start:stop])
-    assert len(parts) == len(PARTS)
-    return decode(parts)
+    rows = Rows(encode_batch([encode_row(scenario, heights=False)]))
+    return decode(rows[0])
 
 
 @cache

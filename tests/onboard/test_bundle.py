@@ -10,9 +10,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import torch
 
 from tests.onboard.conftest import WRONG_SIZES, edit, replace_file
-from trajpred.benchmark.timing import use_threads
 from trajpred.errors import DataError
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import GRAPHS, MANIFEST, SIGNATURES, Port, Signature, is_bundle
@@ -26,9 +26,11 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_bundle_among_predictors_has_the_threads_of_torch(threads: int, bundle: Path) -> None:
-    with use_threads(threads):
-        predictor = load_predictor(bundle)
+def test_a_bundle_among_predictors_has_the_threads_of_torch(
+    threads: int, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    predictor = load_predictor(bundle)
     assert isinstance(predictor, BundlePredictor)
     sessions = predictor.forecaster._sessions.values()
     assert {session.get_session_options().intra_op_num_threads for session in sessions} == {threads}

@@ -16,8 +16,7 @@ from tests.conftest import equal, rejected
 from tests.store.scenarios import index, shard
 from trajpred.errors import DataError
 from trajpred.store import ScenarioStore
-from trajpred.store.codec import SCHEMA
-from trajpred.store.decoder import views
+from trajpred.store.format import SCHEMA, Rows
 from trajpred.store.shards import SHARD, VERSION, is_intact, row_checksum
 
 
@@ -120,13 +119,8 @@ def rewrite(path: Path, name: str, change: Callable[[Any], Any]) -> None:
         columns = pa.ipc.open_file(source).get_batch(0).to_pydict()
     columns[name][1] = change(columns[name][1])
     arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
-    values, offsets = views(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-    checksums = []
-    for row in range(len(arrays[0])):
-        parts = []
-        for value, offset in zip(values, offsets, strict=True):
-            parts.append(value[offset[row] : offset[row + 1]])
-        checksums.append(row_checksum(parts))
+    rows = Rows(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+    checksums = [row_checksum(rows[row]) for row in range(len(arrays[0]))]
     sums = pa.array(checksums, pa.uint32())
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SHARD) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([*arrays, sums], schema=SHARD))

@@ -19,7 +19,8 @@ from tests.store.scenarios import OPTIONS
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover
 from trajpred.store import ScenarioStore, jobs, prepare
-from trajpred.store.jobs import ShardJob, run_job, sole_writer
+from trajpred.store.jobs import ShardJob, run_job
+from trajpred.store.prepare import sole_writer
 
 posix = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no POSIX processes on this system")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tests.store.scenarios import OPTIONS, full_map, made
 from trajpred.data.batch import ScenarioBatch
 from trajpred.errors import DataError
 from trajpred.store import ScenarioStore, find_scenarios, prepare
+from trajpred.store.sample import store_of
 from trajpred.store.shards import sealed, unsealed
 
 Raw = Callable[..., Path]
@@ -145,3 +147,17 @@ def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Pat
     names = ", ".join(several)
     with pytest.raises(DataError, match=f"{len(several)} scenarios start with '0a': {names}"):
         find_scenarios(sample_store, ["0a"])
+
+
+def test_the_store_is_in_the_users_cache_if_the_repository_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tmp_path / "sample"
+    raw.mkdir()
+    assert store_of(raw) == tmp_path / "store"
+    monkeypatch.setattr(os, "access", lambda *_: False)  # permissions do not stop root
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert store_of(raw).is_relative_to(tmp_path / ".cache")
+    (tmp_path / "store").mkdir()
+    assert store_of(raw) == tmp_path / "store"

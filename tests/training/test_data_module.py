@@ -213,7 +213,7 @@ EPOCH = """
 import re, sys
 from pathlib import Path
 import torch
-from trajpred.benchmark.model import DEFAULT_MODEL
+from tests.model.systems import DEFAULT_MODEL
 from trajpred.training.data_module import SceneData, SceneDataset, SceneLoader
 from trajpred.training.lit_forecaster import LitForecaster
 model = LitForecaster.build(DEFAULT_MODEL).train()

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
+from tests.model.systems import DEFAULT_MODEL
 from tests.training.runs import SMALL_SCENES, trainer
-from trajpred.benchmark.model import DEFAULT_MODEL
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import SceneConfig

@@ -69,7 +69,7 @@ def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None,
         if is_map(path):
             return read_map_file(path, origin=origin, crs=crs).lanes
         for source in SOURCES.values():
-            with suppress(DataError, OSError):
+            with suppress(Exception):  # sources of other packages raise anything
                 return source.scenario(RawScenario.of(path)).map
         raise DataError("is neither a map nor a scenario", file=path, field="save")
     [(name, rows)] = find_scenarios(ensure_store(store), [what])

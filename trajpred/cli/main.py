@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import benchmark, data, info, models, replay, scores, stress, visualize
+from trajpred.cli import data, info, models, replay, scores, stress, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
 from trajpred.data.registry import load_plugins
@@ -42,15 +42,8 @@ COMMANDS: tuple[Command, ...] = (
     info.info,
     doctor,
 )
-#: The subcommands of ``benchmark``; the first is the default.
-BENCHMARKS: tuple[Command, ...] = (
-    benchmark.model,
-    benchmark.core,
-    benchmark.data,
-    benchmark.onboard,
-)
 #: Commands that plugins extend; help, version and doctor also work where one is broken.
-WITH_PLUGINS = {*COMMANDS, *BENCHMARKS} - {doctor}
+WITH_PLUGINS = {*COMMANDS} - {doctor}
 _FORMAT = warnings.formatwarning
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
@@ -78,13 +71,7 @@ def make_app(tokens: Sequence[str] = ()) -> App:
     )
     for order, function in enumerate(COMMANDS):
         app.command(_with_source(function, tokens), sort_key=order)
-    text = f"Measure speed and memory of every stage; without a subcommand, {BENCHMARKS[0].__name__}."
-    group = App(name="benchmark", help=text, sort_key=len(COMMANDS))
-    group.default(BENCHMARKS[0])
-    for order, function in enumerate(BENCHMARKS):
-        group.command(function, sort_key=order)
-    app.command(group)
-    app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS) + 1)
+    app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS))
     return app
 
 

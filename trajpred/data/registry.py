@@ -1,9 +1,9 @@
-"""Extensions of other packages: their encoders, decoders, metrics and predictors, for every command.
+"""What other packages add, by kind and name: sources, map formats, metrics and predictors.
 
-A package names a module under the entry point group ``trajpred.plugins``; every command imports it before it
-runs. The module defines subclasses of ``TokenEncoder`` or ``SceneDecoder``, or adds metrics
-(:func:`trajpred.metrics.register`) or predictors (:data:`trajpred.predictors.PREDICTORS`) under new names.
-docs/how-to/own-model.md has an example.
+A package names a module under the entry point group :data:`GROUP`; every command imports it before it runs.
+The module calls :func:`register`; the encoders and decoders that it defines need no more than that import,
+since their class paths are their names. docs/how-to/own-model.md has an example. What trajpred itself brings
+is registered in the same way.
 """
 
 from __future__ import annotations
@@ -12,39 +12,36 @@ from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from trajpred.errors import DataError
+from trajpred.errors import DataError, require
 
 GROUP = "trajpred.plugins"
+Kind = Literal["source", "map format", "metric", "predictor"]
 Entry = TypeVar("Entry")
 
 
 class Registry(UserDict[str, Entry]):
     """Entries of one kind by name. Other packages can replace their own entries only.
 
-    Args:
+    Attributes:
         kind: what the entries are, for messages.
-        code: returns the function or class of an entry, by which its package is known.
         taken: returns further names that only trajpred has.
     """
 
-    def __init__(
-        self, kind: str, code: Callable[[Entry], object], taken: Callable[[], Collection[str]] = tuple
-    ) -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.code = code
-        self.taken = taken
+        self.taken: Callable[[], Collection[str]] = tuple
         super().__init__()
 
     def __setitem__(self, name: str, entry: Entry) -> None:
         """Add an entry. Raises: DataError if the name is trajpred's or another package's."""
         owner = None
         if name in self:
-            owner = package_of(self.code(self[name]))
+            owner = package_of(self[name])
         elif name in self.taken():
             owner = "trajpred"
-        if owner == "trajpred" or owner not in (None, package_of(self.code(entry))):
+        if owner == "trajpred" or owner not in (None, package_of(entry)):
             raise DataError(f"{owner} has a {self.kind} {name!r} already: choose another name")
         super().__setitem__(name, entry)
 
@@ -54,8 +51,39 @@ class Registry(UserDict[str, Entry]):
         return self
 
 
-def package_of(code: object) -> str:
-    """Return the top-level package in which a function or class is defined, of other objects their class."""
+#: The entries of each kind.
+REGISTRIES: dict[str, Registry[Any]] = {kind: Registry(kind) for kind in get_args(Kind)}
+
+
+def register(kind: Kind, name: str) -> Callable[[Entry], Entry]:
+    """Return a decorator that registers a class, a function or a record under a new name.
+
+    What each kind has to be: a ``source`` is a :class:`~trajpred.sources.Source`, a ``map format`` a
+    :class:`~trajpred.integrations.maps.MapFormat` under the root element of its files, a ``metric`` a
+    :class:`~trajpred.metrics.Metric` (:func:`trajpred.metrics.register` checks it, too), and a ``predictor``
+    something that makes a :class:`~trajpred.predictors.Predictor`, such as its class.
+
+    Example:
+        >>> @register("predictor", "my_predictor")
+        ... class MyPredictor(Predictor): ...
+
+    Raises: DataError if there is no such kind, or the name is trajpred's or another package's.
+    """
+    require(kind in REGISTRIES, "kind", f"must be one of {', '.join(REGISTRIES)}, is {kind!r}")
+
+    def add(entry: Entry) -> Entry:
+        REGISTRIES[kind][name] = entry
+        return entry
+
+    return add
+
+
+def package_of(entry: object) -> str:
+    """Return the top-level package in which the code of an entry is defined.
+
+    That of a record is its attribute ``code``; of other objects without a module, their class counts.
+    """
+    code = getattr(entry, "code", entry)
     while isinstance(code, partial):
         code = code.func
     module: str = getattr(code, "__module__", None) or type(code).__module__

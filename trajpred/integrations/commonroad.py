@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trajpred.data.geometry import norm, rotate
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import STANDING_SPEED, given_heading
+from trajpred.data.registry import register
 from trajpred.data.resample import recut, resample
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
@@ -263,4 +264,4 @@ def _motion(
     return np.where(np.isfinite(heading), given_heading(heading), estimate.heading), velocity
 
 
-SOURCE = Source(discover, read, "*.xml, or {train,val,test}/*.xml", Windows)
+register("source", "commonroad")(Source(discover, read, "*.xml, or {train,val,test}/*.xml", Windows))

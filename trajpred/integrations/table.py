@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
+from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS, draw
 from trajpred.data.time import GAP_STEPS
@@ -320,4 +321,5 @@ def _off_map(recording: Recording, lanes: LaneMap) -> dict[str, str]:
     }
 
 
-SOURCE = Source(discover, read, "*.csv or *.parquet, named like those of the preset", TableOptions)
+LAYOUT = "*.csv or *.parquet, named like those of the preset"
+SOURCE = register("source", "table")(Source(discover, read, LAYOUT, TableOptions))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from trajpred.data.registry import Registry, package_of
+from trajpred.data.registry import REGISTRIES, Registry, package_of
 from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError, quoted, require
 from trajpred.metrics.calibration import fraction_within
@@ -61,6 +61,11 @@ class Metric:
     headline: tuple[int, ...] = ()
     ahead: bool = False
     weight: str = ""
+
+    @property
+    def code(self) -> object:
+        """What tells the package of the metric."""
+        return self.compute
 
     def values(self, scored: Any, count: int) -> Any:
         """Compute the values ``[count]``. Raises: DataError if the metric returns anything else."""
@@ -149,7 +154,8 @@ COLUMNS = (
     *("predicted", "probability", "best", "coordinates", "complete", "actors", "count", "incomplete"),
 )
 #: All metrics by name, in the order of the tables.
-METRICS = Registry[Metric]("metric", lambda metric: metric.compute, taken=lambda: COLUMNS)
+METRICS: Registry[Metric] = REGISTRIES["metric"]
+METRICS.taken = lambda: COLUMNS
 METRICS.update({metric.name: metric for metric in _STANDARD})
 
 

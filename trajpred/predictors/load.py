@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from trajpred.data.forecast import Forecast
-from trajpred.data.registry import Registry, package_of
+from trajpred.data.registry import REGISTRIES, Registry, package_of, register
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, quoted, require
 from trajpred.model import pretrained
@@ -47,11 +46,10 @@ class CheckedPredictor(DerivedPredictor):
 #: The number of modes that several predictors are merged to by default.
 DEFAULT_MODES = 6
 #: Makes the predictors that have a name but no file; plugins add their own.
-PREDICTORS = Registry[Callable[[], Predictor]](
-    "predictor", lambda make: getattr(make, "func", make), taken=pretrained.list_models
-)
+PREDICTORS: Registry[Callable[[], Predictor]] = REGISTRIES["predictor"]
+PREDICTORS.taken = pretrained.list_models
 for _name in BASELINES:
-    PREDICTORS[_name] = partial(BaselinePredictor, _name)
+    register("predictor", _name)(lambda name=_name: BaselinePredictor(name))
 
 
 def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
@@ -86,8 +84,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
 def _registered(name: str) -> Predictor:
     """Make a predictor of :data:`PREDICTORS`. Raises: DataError if it is none, naming its package."""
     make = PREDICTORS[name]
-    package = package_of(PREDICTORS.code(make))
-    described = f"predictor {name!r} of {package}"
+    described = f"predictor {name!r} of {package_of(make)}"
     try:
         predictor = make()
     except DataError:

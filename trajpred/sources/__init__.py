@@ -1,6 +1,6 @@
 """Sources: one reader for each data set, which yields :class:`~trajpred.data.scenario.Scenario` records.
 
-Other packages register theirs by entry point; docs/how-to/own-data.md describes how.
+Other packages register theirs; docs/how-to/own-data.md describes how.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from trajpred.data.registry import Registry
+from trajpred.data.registry import GROUP, REGISTRIES, Registry, load_plugins, register
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, quoted, require
 from trajpred.sources import argoverse1, argoverse2
 from trajpred.sources import argoverse2_sensor as sensor
 from trajpred.sources.reading import RawScenario
 from trajpred.sources.windows import Spacing
-
-#: Entry point group of sources.
-GROUP = "trajpred.sources"
 
 
 @dataclass(frozen=True)
@@ -47,6 +44,11 @@ class Source:
     read: Callable[..., Scenario]
     layout: str = ""
     options: type[Any] | None = None
+
+    @property
+    def code(self) -> object:
+        """What tells the package of the source."""
+        return self.read
 
     def _arguments(self, options: object) -> list[object]:
         """Return the second arguments of the functions. Raises: DataError if ``options`` are of others."""
@@ -95,41 +97,36 @@ class Source:
         return splits
 
 
-#: Built-in sources; :func:`find_source` also finds those of other packages.
-SOURCES = Registry[Source]("source", lambda source: source.read)
-SOURCES["argoverse1"] = Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv")
-SOURCES["argoverse2"] = Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/")
-SOURCES["argoverse2-sensor"] = Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", Spacing)
+#: All sources by name; :func:`find_source` also loads those of other packages.
+SOURCES: Registry[Source] = REGISTRIES["source"]
+for _name, _source in {
+    "argoverse1": Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv"),
+    "argoverse2": Source(argoverse2.discover, argoverse2.read, "{train,val,test}/<id>/"),
+    "argoverse2-sensor": Source(sensor.discover, sensor.read, "{train,val,test}/<log>/", Spacing),
+}.items():
+    register("source", _name)(_source)
 
 
 def find_source(name: str) -> Source:
     """Return a source: built in, registered by another package, or given as ``package.module:OBJECT``.
 
-    Raises: DataError if the name is unknown or of several packages, or the source cannot be imported.
+    Raises: DataError if the name is unknown, or the source or another package's plugin cannot be imported.
     """
-    registered = entry_points(group=GROUP)
-    packages = {point.dist.name for point in registered if point.name == name and point.dist is not None}
-    if name in SOURCES:
-        packages.add("trajpred")
-    advice = "uninstall all but one, or give one as package.module:OBJECT"
-    several = f"{' and '.join(sorted(packages))} have a source {name!r}: {advice}"
-    require(len(packages) < 2, "source", several)
-    if name in SOURCES:
-        return SOURCES[name]
     if ":" in name:
-        return _load(EntryPoint(name, name, GROUP))
-    names = ", ".join([*SOURCES, *sorted(registered.names - SOURCES.keys())])
-    require(name in registered.names, "source", f"unknown source {name!r}; known: {names}")
-    return _load(registered[name])
+        return _load(name)
+    if name not in SOURCES:
+        load_plugins()
+    require(name in SOURCES, "source", f"unknown source {name!r}; known: {', '.join(SOURCES)}")
+    return SOURCES[name]
 
 
 @cache
-def _load(point: EntryPoint) -> Source:
+def _load(location: str) -> Source:
     try:
-        source = point.load()
+        source = EntryPoint(location, location, GROUP).load()
     except (Exception, SystemExit) as error:  # anything that a foreign module raises on import
-        problem = f"{point.value!r} cannot be loaded ({type(error).__name__}: {error})"
+        problem = f"{location!r} cannot be loaded ({type(error).__name__}: {error})"
         raise DataError(problem, field="source") from None
-    other = f"{point.value!r} is not a trajpred.sources.Source: {source!r}"
+    other = f"{location!r} is not a trajpred.sources.Source: {source!r}"
     require(isinstance(source, Source), "source", other)
     return source

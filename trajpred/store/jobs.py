@@ -1,9 +1,8 @@
-"""Make single shards of a store in processes or on a cluster, and guard it against concurrent writers."""
+"""Make the shards of a store in parallel, in local processes or on a Dask cluster."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 import time
@@ -13,107 +12,23 @@ from concurrent.futures import BrokenExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
 
-from filelock import FileLock, Timeout
 from joblib import Parallel, delayed, parallel_config
 
 from trajpred.data.environment import install_command, processes
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.sources import Source, find_source
+from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
-from trajpred.store.codec import encode_row
+from trajpred.store.format import encode_row
 from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
-from trajpred.store.windows import windows_of_rows
+from trajpred.store.windows import Window, recorded_frames
 
-J = TypeVar("J")
-R = TypeVar("R")
 #: Timeout for the scheduler, and for the first of its workers.
 TIMEOUT_S = 10
 _WATCH_S = 0.5
-
-
-class Run(Protocol):
-    """Apply a function to all jobs in parallel and yield the results in order."""
-
-    def __call__(self, function: Callable[[J], R], jobs: Sequence[J]) -> Generator[R, None, None]: ...
-
-
-@contextmanager
-def workers(count: int, scheduler: str | None) -> Iterator[Run]:
-    """Provide ``count`` local processes (-1: all cores), or the workers of a Dask scheduler at an address.
-
-    Raises: DataError if the count is invalid, the scheduler does not answer, or ``distributed`` is missing.
-    """
-    count = processes(count)
-    if scheduler is None:
-        options = {"n_jobs": count, "backend": "loky", "initializer": serve, "initargs": (os.getpid(),)}
-        problem = (
-            "a process died, possibly out of memory; run the same command again to resume, with fewer workers"
-        )
-        yield partial(_run, options, BrokenExecutor, DataError(problem, field="workers"))
-        return
-    with _client(scheduler) as client:
-        from distributed import CancelledError, KilledWorker
-
-        options = {"backend": "dask", "client": client, "wait_for_workers_timeout": TIMEOUT_S}
-        lost = DataError(
-            "the cluster lost its workers; run the same command again to resume", field="scheduler"
-        )
-        yield partial(_run, options | {"n_jobs": -1}, (CancelledError, KilledWorker, TimeoutError), lost)
-
-
-def _run(
-    options: dict[str, Any], losses: Any, problem: DataError, function: Callable[[J], R], jobs: Sequence[J]
-) -> Generator[R, None, None]:
-    """Run jobs with these options of joblib; raise ``problem`` on an exception among ``losses``."""
-    if not jobs:
-        return
-    try:
-        with parallel_config(**options | {"n_jobs": min(options["n_jobs"], len(jobs))}):
-            pool = Parallel(return_as="generator")
-        with closing(pool(delayed(function)(job) for job in jobs)) as results:
-            yield from results
-    except losses:
-        raise problem from None
-
-
-def serve(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and exit with it, which the processes of pools do not."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a fork inherits
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _client(scheduler: str) -> Iterator[Any]:
-    try:
-        from distributed import Client
-        from distributed.comm import resolve_address
-    except ImportError:
-        problem = f"needs dask.distributed: {install_command('cluster')}"
-        raise DataError(problem, field="scheduler") from None
-    try:
-        resolve_address(scheduler)  # otherwise Client hangs for 20 s after its error
-        client = Client(scheduler, timeout=TIMEOUT_S, set_as_default=False)
-    except Exception as error:  # anything may happen if another service answers
-        problem = f"no Dask scheduler answers at {scheduler} ({str(error) or type(error).__name__})"
-        raise DataError(problem, field="scheduler") from None
-    with client:
-        yield client
-
-
-#: Empty file, locked by the current run; the operating system releases the lock when the process ends.
-LOCK = ".lock"
-_SCRATCH = ".unfinished-"
 
 
 class Extension(Protocol):
@@ -149,54 +64,27 @@ class ShardJob(NamedTuple):
     options: object = None
 
 
-def is_finished(job: ShardJob) -> bool:
-    """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
-    try:
-        record = _recorded(job)
-        has_same_inputs = record | _task(job) == record
-        if not has_same_inputs or not is_intact(job.record.with_name(record["file"])):
-            return False
-        skipped = record["skipped"]
-        unreadable = [raw for raw in job.scenarios if raw.name in skipped]
-        return bool(_read(job, unreadable) == skipped)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
-
-
-def labels_lost(job: ShardJob) -> dict[str, Any]:
-    """Return the facts of the extension whose labels the job would replace by others; empty if of none."""
-    try:
-        made: dict[str, Any] = _recorded(job).get("extended", {})
-    except (OSError, ValueError):
-        return {}
-    return {} if made == job.config.get("extended") else made
-
-
-def _recorded(job: ShardJob) -> dict[str, Any]:
-    """Return the record of the shard that is there. Raises: OSError; ValueError if it is damaged."""
-    return unsealed(job.record.read_text())
-
-
 def run_job(job: ShardJob) -> None:
-    """Write the shard of a job and then its record.
+    """Write the shard of a job and then its record, unless they are there, undamaged and of the same inputs.
 
     The shard is named after its content, so that it never replaces one that is being read.
 
     Raises:
         DataError: the source is unknown, the teacher fails, or writing fails.
     """
-    record = _task(job)
-    rows: list[dict[str, Any]] = []
-    skipped: dict[str, str] = {}
-    for name, row in _read(job, job.scenarios).items():
-        if isinstance(row, str):
-            skipped[name] = row
-        else:
-            rows.append(row)
-    windows, lost = windows_of_rows(rows)
-    record["scenarios"] = len(rows)
-    record["skipped"] = skipped
-    record["lengths"] = windows
+    inputs = dict(job.config)
+    inputs["paths"] = [raw.name for raw in job.scenarios]
+    inputs["fingerprints"] = [_fingerprint(raw.path) for raw in job.scenarios]
+    if _is_finished(job, inputs):
+        return
+    rows, skipped = _read(job, job.scenarios)
+    windows = {(row["window"], row["frames"]) for row in rows}
+    lost = sorted((window, frames) for window, frames in windows if frames != window)
+    record = inputs | {
+        "scenarios": len(rows),
+        "skipped": skipped,
+        "lengths": sorted(window for window, frames in windows if frames == window),
+    }
     for name in INDEX.names:
         record[name] = [row[name] for row in rows]
     if lost:
@@ -217,12 +105,17 @@ def run_job(job: ShardJob) -> None:
         raise DataError(problem, file=job.record) from None
 
 
-def _task(job: ShardJob) -> dict[str, Any]:
-    """Return the inputs of the shard as recorded."""
-    task = dict(job.config)
-    task["paths"] = [raw.name for raw in job.scenarios]
-    task["fingerprints"] = [_fingerprint(raw.path) for raw in job.scenarios]
-    return task
+def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
+    """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
+    try:
+        record = unsealed(job.record.read_text())
+        if record | inputs != record or not is_intact(job.record.with_name(record["file"])):
+            return False
+        unreadable = [raw for raw in job.scenarios if raw.name in record["skipped"]]
+        rows, skipped = _read(job, unreadable)
+        return not rows and bool(skipped == record["skipped"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _fingerprint(path: Path) -> int:
@@ -240,27 +133,32 @@ def _fingerprint(path: Path) -> int:
     return zlib.crc32(repr(sizes).encode())
 
 
-def _read(job: ShardJob, scenarios: list[RawScenario]) -> dict[str, dict[str, Any] | str]:
-    """Read scenarios: for each name the encoded row, or the error message."""
+def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Read scenarios: the encoded rows, each with its window, and by name why others are skipped."""
     # Not in the loop: a missing source must not be recorded as damaged scenarios.
     source = find_source(job.config["source"])
-    return {raw.name: _row(job, source, raw) for raw in scenarios}
-
-
-def _row(job: ShardJob, source: Source, raw: RawScenario) -> dict[str, Any] | str:
-    try:
-        scenario = source.scenario(raw, job.options)
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for raw in scenarios:
+        try:
+            scenario = source.scenario(raw, job.options)
+            if job.extend is not None:
+                scenario.validate()
+        except Exception as error:
+            skipped[raw.name] = _problem(job, error)
+            continue
+        # Not guarded: a teacher that fits none of the scenarios ends the run with one sentence.
         if job.extend is not None:
-            scenario.validate()
-    except Exception as error:
-        return _problem(job, error)
-    # Outside: a teacher that fits none of the scenarios ends the run with one sentence.
-    if job.extend is not None:
-        scenario = job.extend(scenario)
-    try:  # encoding validates
-        return encode_row(scenario, job.config["heights"])
-    except Exception as error:
-        return _problem(job, error)
+            scenario = job.extend(scenario)
+        try:  # encoding validates
+            row = encode_row(scenario, job.config["heights"])
+        except Exception as error:
+            skipped[raw.name] = _problem(job, error)
+            continue
+        row["window"] = Window(scenario.num_observed, scenario.num_steps)
+        row["frames"] = recorded_frames(scenario)
+        rows.append(row)
+    return rows, skipped
 
 
 def _problem(job: ShardJob, error: Exception) -> str:
@@ -273,36 +171,75 @@ def _problem(job: ShardJob, error: Exception) -> str:
     return problem.removeprefix(f"{folder}{os.sep}")
 
 
+# --------------------------------------------------------------------------------------------- workers
+
+#: Make the shards of all jobs in parallel.
+Run: TypeAlias = Callable[[Sequence[ShardJob]], Generator[None, None, None]]
+
+
 @contextmanager
-def sole_writer(store: Path, patience_s: float) -> Iterator[Path]:
-    """Lock ``store``, creating it if needed, and yield a new folder in it for unfinished files.
+def workers(count: int, scheduler: str | None) -> Iterator[Run]:
+    """Provide ``count`` local processes (-1: all cores), or the workers of a Dask scheduler at an address.
 
-    Raises: DataError if another run still holds the lock after ``patience_s``; OSError.
+    Raises: DataError if the count is invalid, the scheduler does not answer, or ``distributed`` is missing.
     """
-    store.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(store / LOCK)
+    count = processes(count)
+    if scheduler is None:
+        options = {"n_jobs": count, "backend": "loky", "initializer": serve, "initargs": (os.getpid(),)}
+        problem = (
+            "a process died, possibly out of memory; run the same command again to resume, with fewer workers"
+        )
+        yield partial(_run, options, BrokenExecutor, DataError(problem, field="workers"))
+        return
+    with _client(scheduler) as client:
+        from distributed import CancelledError, KilledWorker
+
+        options = {"backend": "dask", "client": client, "wait_for_workers_timeout": TIMEOUT_S}
+        lost = DataError(
+            "the cluster lost its workers; run the same command again to resume", field="scheduler"
+        )
+        yield partial(_run, options | {"n_jobs": -1}, (CancelledError, KilledWorker, TimeoutError), lost)
+
+
+def _run(
+    options: dict[str, Any], losses: Any, problem: DataError, jobs: Sequence[ShardJob]
+) -> Generator[None, None, None]:
+    """Run jobs with these options of joblib; raise ``problem`` on an exception among ``losses``."""
     try:
-        lock.acquire(timeout=patience_s)
-    except Timeout:
-        raise DataError("another prepare is writing this store; wait until it ends", file=store) from None
-    scratch = store / f"{_SCRATCH}{uuid4().hex}"
+        with parallel_config(**options | {"n_jobs": min(options["n_jobs"], len(jobs))}):
+            pool = Parallel(return_as="generator")
+        with closing(pool(delayed(run_job)(job) for job in jobs)) as results:
+            yield from results
+    except losses:
+        raise problem from None
+
+
+def serve(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and exit with it, which the processes of pools do not."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a fork inherits
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _client(scheduler: str) -> Iterator[Any]:
     try:
-        for left in store.glob(f"{_SCRATCH}*"):
-            _discard(left)
-        scratch.mkdir()
-        yield scratch
-    finally:
-        _discard(scratch)
-        lock.release()
-
-
-def _discard(scratch: Path) -> None:
-    """Remove the unfinished files of a run.
-
-    The folder is renamed first, so that a worker that outlives its run (on a cluster, say) can neither
-    rename a file into the store nor write another one.
-    """
-    doomed = scratch.with_name(f"{scratch.name}-{uuid4().hex[:8]}")
-    with suppress(OSError):
-        scratch.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+        from distributed import Client
+        from distributed.comm import resolve_address
+    except ImportError:
+        problem = f"needs dask.distributed: {install_command('cluster')}"
+        raise DataError(problem, field="scheduler") from None
+    try:
+        resolve_address(scheduler)  # otherwise Client hangs for 20 s after its error
+        client = Client(scheduler, timeout=TIMEOUT_S, set_as_default=False)
+    except Exception as error:  # anything may happen if another service answers
+        problem = f"no Dask scheduler answers at {scheduler} ({str(error) or type(error).__name__})"
+        raise DataError(problem, field="scheduler") from None
+    with client:
+        yield client

@@ -1,129 +1,52 @@
-"""Write the index of a split, and describe the split in the manifest."""
+"""Make a store: shards in parallel, then the index of each split, then the manifest."""
 
 from __future__ import annotations
 
 import filecmp
 import hashlib
 import json
+import shutil
 from collections import Counter
-from collections.abc import Collection
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from trajpred.data.files import progress_bar
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
-from trajpred.store.codec import COLUMNS_VERSION
-from trajpred.store.jobs import Extension, Run, ShardJob, is_finished, labels_lost, run_job, sole_writer
+from trajpred.store.format import COLUMNS_VERSION
+from trajpred.store.jobs import Extension, Run, ShardJob
 from trajpred.store.jobs import workers as worker_pool
 from trajpred.store.reader import ScenarioStore, listed
 from trajpred.store.shards import (
     INDEX,
     MANIFEST,
     VERSION,
-    is_plain,
     prepare_command,
-    previous_manifest,
     record_of,
     sealed,
     signed_name,
     unsealed,
     write_index,
 )
-from trajpred.store.windows import LostFrames, Window, common_windows, describe_mixture
+from trajpred.store.windows import Window, common_windows, describe_mixture
 
 #: What to do about scenarios that the new store would lack.
 ALLOW = "allow the loss with --overwrite"
-
-
-def write_entry(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[str, Any]:
-    """Write the index of the split in ``folder`` from the records of its shards; return its manifest entry.
-
-    Raises: DataError if ids are not unique or, unless ``overwrite``, readers would lose scenarios.
-    """
-    records = [unsealed(job.record.read_text()) for job in jobs]
-    rows: dict[str, list[Any]] = {name: [] for name in INDEX.names}
-    shards: list[dict[str, Any]] = []
-    skipped: dict[str, str] = {}
-    raw_names: list[str] = []
-    for record in records:
-        for name, values in rows.items():
-            values += record[name]
-        shards.append({"file": record["file"], "scenarios": record["scenarios"]})
-        skipped |= record["skipped"]
-        raw_names += [name for name in record["paths"] if name not in record["skipped"]]
-    ids = rows["scenario_id"]
-    for scenario_id, count in Counter(ids).most_common(1):
-        copies = [name for name, own_id in zip(raw_names, ids, strict=True) if own_id == scenario_id]
-        repeated = f"{count} scenarios of split {folder.name!r} have the id {scenario_id!r}: {listed(copies)}"
-        require(count == 1, "raw", f"{repeated}; remove all but one of them")
-    if not overwrite:
-        _require_no_loss(folder, ids, skipped)
-    new = jobs[0].scratch / f"{folder.name}.arrow"
-    write_index(new, **rows)
-    index = signed_name("index", new)
-    put(new, folder / index)
-    common, is_cut = _windows_of(records)
-    entry = {
-        "scenarios": len(ids),
-        "index": index,
-        "shards": shards,
-        "skipped": skipped,
-        "lengths": [list(window) for window in common],  # as JSON gives them back
-    }
-    if is_cut:
-        entry["cut"] = True
-    return entry
-
-
-def _require_no_loss(folder: Path, ids: list[str], skipped: dict[str, str]) -> None:
-    """Raise :class:`DataError` if readers find scenarios in the split that are not among its new ``ids``."""
-    lost = sorted(_readable(folder) - set(ids))
-    if not lost:
-        return
-    cause = "the raw data lack them"
-    if skipped:
-        name = next(iter(skipped))
-        cause = f"{name} was skipped: {skipped[name]}"
-    problem = f"split {folder.name!r} would lose {len(lost)} scenarios: {listed(lost)} ({cause})"
-    advice = f"the old store stays; repair the raw data, or {ALLOW}"
-    raise DataError(f"{problem}; {advice}", field="store")
-
-
-def _windows_of(records: list[dict[str, Any]]) -> tuple[list[Window], bool]:
-    """Return the windows of a split from the records of its shards, and whether any has to be cut."""
-    windows: list[Window] = []
-    lost: list[LostFrames] = []
-    for record in records:
-        windows += [Window(*window) for window in record["lengths"]]
-        for window, frames in record.get("lost", []):
-            lost.append(LostFrames(Window(*window), Window(*frames)))
-    return common_windows(windows, lost)
-
-
-def put(new: Path, path: Path) -> None:
-    """Rename the file ``new`` to ``path``, unless that already has the same content."""
-    if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
-        new.replace(path)
-
-
-def _readable(folder: Path) -> set[str]:
-    """Return the ids that readers of the store find in a split; none if they find no store or split."""
-    try:
-        return set(ScenarioStore(folder.parent, folder.name).scenario_ids)
-    except DataError:
-        return set()
-
-
 #: Entries of a manifest that an error does not list: a hash, and nested records.
 NOT_LISTED = ("config", "extended", "options")
+#: Empty file, locked by the current run; the operating system releases the lock when the process ends.
+LOCK = ".lock"
+_SCRATCH = ".unfinished-"
 
 
 @dataclass(frozen=True)
@@ -203,54 +126,35 @@ def prepare(
     config["version"] = VERSION  # after the hash, which identifies the content of scenarios
     raw_splits = _discover(source, raw, options)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
-    try:
-        with worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
-            old = previous_manifest(store)
-            splits = _kept(store, old, config, raw_splits, overwrite)
-            jobs: dict[str, list[ShardJob]] = {}
-            for split, scenarios in raw_splits.items():
-                lengthen = extend if split == "train" else None
-                jobs[split] = _jobs(config, raw, scenarios, store / split, scratch, lengthen, options)
-            if not overwrite:
-                _require_no_lost_labels(store, jobs.get("train", []))
-            _make_missing(list(chain.from_iterable(jobs.values())), run, progress)
-            for split, split_jobs in jobs.items():
-                splits[split] = write_entry(store / split, split_jobs, overwrite)
-            splits = dict(sorted(splits.items()))
-            manifest = config | {"splits": splits}
-            (scratch / MANIFEST).write_text(sealed(manifest), newline="\n")
-            put(scratch / MANIFEST, store / MANIFEST)
-            _tidy(store, splits, {*old["splits"], *splits})
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
-        raise DataError(problem, file=error.filename or store) from None
-    summary = Summary({}, {}, _mixtures(store, splits, extended=extend is not None))
-    for split, entry in splits.items():
-        summary.scenarios[split] = entry["scenarios"]
-        summary.skipped[split] = entry["skipped"]
-    return summary
-
-
-def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:
-    """Describe the windows of each split that has several kinds.
-
-    Those of train and val must be the same, unless the training scenarios were extended.
-    """
-    problems: dict[str, str] = {}
-    windows: dict[str, list[Window]] = {}
-    steps: dict[str, NDArray[np.float64]] = {}
-    for split in splits:
-        try:
-            windows[split], steps[split] = ScenarioStore(store, split).windows()
-        except DataError:
-            continue  # a damaged split that this run has not made
-        problems[split] = describe_mixture(windows[split], steps[split])
-    comparable = not extended and {"train", "val"} <= windows.keys()
-    if comparable and not problems["train"] and not problems["val"]:
-        all_windows = [*windows["train"], *windows["val"]]
-        all_steps = np.concatenate((steps["train"], steps["val"]))
-        problems["train and val"] = describe_mixture(all_windows, all_steps)
-    return {split: problem for split, problem in problems.items() if problem}
+    with (
+        _naming_the_store(store),
+        worker_pool(workers, scheduler) as run,
+        sole_writer(store, patience_s) as scratch,
+    ):
+        old = _previous_manifest(store)
+        splits = _kept(store, old, config, raw_splits, overwrite)
+        jobs: dict[str, list[ShardJob]] = {}
+        for split, scenarios in raw_splits.items():
+            lengthen = extend if split == "train" else None
+            jobs[split] = []
+            for start in range(0, len(scenarios), shard_size):
+                rows = scenarios[start : start + shard_size]
+                record = store / split / f"shard-{start // shard_size:05d}.json"
+                jobs[split].append(ShardJob(config, raw, rows, record, scratch, lengthen, options))
+        if not overwrite:
+            _require_no_lost_labels(store, jobs.get("train", []))
+        _make_shards(list(chain.from_iterable(jobs.values())), run, progress)
+        for split, split_jobs in jobs.items():
+            splits[split] = _write_index(store / split, split_jobs, overwrite)
+        splits = dict(sorted(splits.items()))
+        (scratch / MANIFEST).write_text(sealed(config | {"splits": splits}), newline="\n")
+        _put(scratch / MANIFEST, store / MANIFEST)
+        _remove_unused(store, splits, {*old["splits"], *splits})
+    return Summary(
+        scenarios={split: entry["scenarios"] for split, entry in splits.items()},
+        skipped={split: entry["skipped"] for split, entry in splits.items()},
+        mixed=_mixtures(store, splits, extended=extend is not None),
+    )
 
 
 def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScenario]]:
@@ -261,56 +165,123 @@ def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScen
     """
     splits = find_source(source).scenarios(raw, options)
     for split, scenarios in splits.items():
-        require(is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
+        require(_is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
         name, count = Counter(scenario.name for scenario in scenarios).most_common(1)[0]
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return splits
 
 
+def _is_plain(name: str) -> bool:
+    """Return whether ``name`` is a plain file name, without folders and not hidden. Raises: TypeError."""
+    return Path(name).name == name and not name.startswith(".") and name != ""
+
+
+# ------------------------------------------------------------------------------------------ the folder
+
+
+@contextmanager
+def _naming_the_store(store: Path) -> Iterator[None]:
+    """Raise :class:`DataError` about the store, or the file, that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
+        raise DataError(problem, file=error.filename or store) from None
+
+
+@contextmanager
+def sole_writer(store: Path, patience_s: float) -> Iterator[Path]:
+    """Lock ``store``, creating it if needed, and yield a new folder in it for unfinished files.
+
+    Raises: DataError if another run still holds the lock after ``patience_s``; OSError.
+    """
+    store.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(store / LOCK)
+    try:
+        lock.acquire(timeout=patience_s)
+    except Timeout:
+        raise DataError("another prepare is writing this store; wait until it ends", file=store) from None
+    scratch = store / f"{_SCRATCH}{uuid4().hex}"
+    try:
+        for left in store.glob(f"{_SCRATCH}*"):
+            _discard(left)
+        scratch.mkdir()
+        yield scratch
+    finally:
+        _discard(scratch)
+        lock.release()
+
+
+def _discard(scratch: Path) -> None:
+    """Remove the unfinished files of a run.
+
+    The folder is renamed first, so that a worker that outlives its run (on a cluster, say) can neither
+    rename a file into the store nor write another one.
+    """
+    doomed = scratch.with_name(f"{scratch.name}-{uuid4().hex[:8]}")
+    with suppress(OSError):
+        scratch.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _put(new: Path, path: Path) -> None:
+    """Rename the file ``new`` to ``path``, unless that already has the same content."""
+    if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
+        new.replace(path)
+
+
+def _remove_unused(store: Path, splits: dict[str, Any], folders: set[str]) -> None:
+    """Remove shards, records and indices in ``folders`` that the entries of the ``splits`` do not name."""
+    needed: set[Path] = set()
+    for split, entry in splits.items():
+        needed.add(store / split / entry["index"])
+        for shard in entry["shards"]:
+            path = store / split / shard["file"]
+            needed |= {path, record_of(path)}
+    for name in folders:
+        files = [*(store / name).glob("shard-*"), *(store / name).glob("index*")]
+        for file in files:
+            if file not in needed:
+                with suppress(OSError):
+                    file.unlink()
+
+
+# -------------------------------------------------------------------------------------- the old store
+
+
+def _previous_manifest(store: Path) -> dict[str, Any]:
+    """Read the manifest of an earlier run of any version; without splits if it is missing or damaged."""
+    try:
+        text = (store / MANIFEST).read_text()
+        manifest: dict[str, Any] = json.loads(text)
+        if manifest["version"] == VERSION:
+            unsealed(text)
+        # Splits may be removed, so they must be folders of this store.
+        splits = manifest["splits"].items()
+        manifest["splits"] = {split: entry for split, entry in splits if _is_plain(split)}
+        return manifest
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {"splits": {}}
+
+
 def _kept(
-    store: Path,
-    old: dict[str, Any],
-    config: dict[str, Any],
-    raw_splits: Collection[str],
-    overwrite: bool,
+    store: Path, old: dict[str, Any], config: dict[str, Any], raw_splits: Collection[str], overwrite: bool
 ) -> dict[str, Any]:
     """Return the manifest entries of the splits that the raw data lack, if they have the same ``config``.
 
     Raises:
         DataError: such a split has another ``config`` and would be lost, without ``overwrite``.
     """
-    entries: dict[str, Any] = old["splits"]
-    absent = {split: entry for split, entry in entries.items() if split not in raw_splits}
+    absent = {split: entry for split, entry in old["splits"].items() if split not in raw_splits}
     differing = [name for name in config if old.get(name) != config[name]]
     if not differing:
         return absent
     if not absent or overwrite:
         return {}
     options = [f"{name} {old[name]}" for name in differing if name in old and name not in NOT_LISTED]
-    before = ", ".join(options)
-    if not options:
-        before = f"`{prepare_command(store, old)}`"
+    before = ", ".join(options) or f"`{prepare_command(store, old)}`"
     problem = f"split {min(absent)!r} was prepared with {before}, and the raw data lack its scenarios"
     raise DataError(f"{problem}; choose another folder, or {ALLOW}", file=store, field="store")
-
-
-def _jobs(
-    config: dict[str, Any],
-    raw: Path,
-    scenarios: list[RawScenario],
-    folder: Path,
-    scratch: Path,
-    extend: Extension | None,
-    options: object,
-) -> list[ShardJob]:
-    """List the shards of the split in ``folder``."""
-    size: int = config["shard_size"]
-    jobs: list[ShardJob] = []
-    for start in range(0, len(scenarios), size):
-        rows = scenarios[start : start + size]
-        record = folder / f"shard-{start // size:05d}.json"
-        jobs.append(ShardJob(config, raw, rows, record, scratch, extend, options))
-    return jobs
 
 
 def _require_no_lost_labels(store: Path, jobs: list[ShardJob]) -> None:
@@ -319,44 +290,101 @@ def _require_no_lost_labels(store: Path, jobs: list[ShardJob]) -> None:
     The records of the shards are read, since an interrupted run has no manifest.
     """
     for job in jobs:
-        if made := labels_lost(job):
-            facts = ", ".join(f"{name} {value}" for name, value in made.items())
+        try:
+            extended = unsealed(job.record.read_text()).get("extended")
+        except (OSError, ValueError):
+            continue
+        if extended and extended != job.config.get("extended"):
+            facts = ", ".join(f"{name} {value}" for name, value in extended.items())
             problem = f"its training scenarios were continued ({facts}), and this run would replace them"
             raise DataError(f"{problem}; choose another folder, or {ALLOW}", file=store, field="store")
 
 
-def _make_missing(jobs: list[ShardJob], run: Run, progress: bool) -> None:
-    """Make the shards that are not finished."""
-    with closing(run(is_finished, jobs)) as results:
-        checked = progress_bar(results, "checking", len(jobs), leave=False, unit=" shards", shown=progress)
-        missing = [job for job, finished in zip(jobs, checked, strict=True) if not finished]
-    if not missing:
+def _require_no_loss(folder: Path, ids: list[str], skipped: dict[str, str]) -> None:
+    """Raise :class:`DataError` if readers find scenarios in the split that are not among its new ``ids``."""
+    readable: set[str] = set()
+    with suppress(DataError):  # readers find no store, or no such split
+        readable.update(ScenarioStore(folder.parent, folder.name).scenario_ids)
+    lost = sorted(readable - set(ids))
+    if not lost:
         return
-    total = _count(jobs)
-    finished_scenarios = total - _count(missing)
-    bar = progress_bar(total=total, initial=finished_scenarios, unit=" scenarios", shown=progress)
-    with bar, closing(run(run_job, missing)) as results:
-        for job, _ in zip(missing, results, strict=True):
+    cause = "the raw data lack them"
+    for name, reason in list(skipped.items())[:1]:
+        cause = f"{name} was skipped: {reason}"
+    problem = f"split {folder.name!r} would lose {len(lost)} scenarios: {listed(lost)} ({cause})"
+    advice = f"the old store stays; repair the raw data, or {ALLOW}"
+    raise DataError(f"{problem}; {advice}", field="store")
+
+
+# -------------------------------------------------------------------------------------- the new store
+
+
+def _make_shards(jobs: list[ShardJob], run: Run, progress: bool) -> None:
+    """Run all jobs, with a progress bar."""
+    total = sum(len(job.scenarios) for job in jobs)
+    bar = progress_bar(total=total, unit=" scenarios", shown=progress)
+    with bar, closing(run(jobs)) as results:
+        for job, _ in zip(jobs, results, strict=True):
             bar.update(len(job.scenarios))
 
 
-def _count(jobs: list[ShardJob]) -> int:
-    """Return the number of scenarios of all jobs."""
-    return sum(len(job.scenarios) for job in jobs)
+def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[str, Any]:
+    """Write the index of the split in ``folder`` from the records of its shards; return its manifest entry.
+
+    Raises: DataError if ids are not unique or, unless ``overwrite``, readers would lose scenarios.
+    """
+    rows: dict[str, list[Any]] = {name: [] for name in INDEX.names}
+    shards: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    raw_names: list[str] = []
+    whole: set[Window] = set()
+    lost: set[tuple[Window, Window]] = set()
+    for job in jobs:
+        record = unsealed(job.record.read_text())
+        for name, values in rows.items():
+            values += record[name]
+        shards.append({"file": record["file"], "scenarios": record["scenarios"]})
+        skipped |= record["skipped"]
+        raw_names += [name for name in record["paths"] if name not in record["skipped"]]
+        whole.update(Window(*window) for window in record["lengths"])
+        lost.update((Window(*window), Window(*frames)) for window, frames in record.get("lost", []))
+    ids = rows["scenario_id"]
+    for scenario_id, count in Counter(ids).most_common(1):
+        copies = [name for name, own_id in zip(raw_names, ids, strict=True) if own_id == scenario_id]
+        repeated = f"{count} scenarios of split {folder.name!r} have the id {scenario_id!r}: {listed(copies)}"
+        require(count == 1, "raw", f"{repeated}; remove all but one of them")
+    if not overwrite:
+        _require_no_loss(folder, ids, skipped)
+    new = jobs[0].scratch / f"{folder.name}.arrow"
+    write_index(new, rows)
+    index = signed_name("index", new)
+    _put(new, folder / index)
+    windows = common_windows(whole, lost)
+    entry = {
+        "scenarios": len(ids),
+        "index": index,
+        "shards": shards,
+        "skipped": skipped,
+        "lengths": sorted(windows),
+    }
+    if any(window not in windows for window, _ in lost):
+        entry["cut"] = True
+    return entry
 
 
-def _tidy(store: Path, splits: dict[str, Any], folders: set[str]) -> None:
-    """Remove shards, records and indices in ``folders`` that the entries of the ``splits`` do not name."""
-    needed: set[Path] = set()
-    for split, entry in splits.items():
-        needed.add(store / split / entry["index"])
-        for shard in entry["shards"]:
-            path = store / split / shard["file"]
-            needed.add(path)
-            needed.add(record_of(path))
-    for name in folders:
-        files = [*(store / name).glob("shard-*"), *(store / name).glob("index*")]
-        for file in files:
-            if file not in needed:
-                with suppress(OSError):
-                    file.unlink()
+def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:
+    """Describe the windows of each split that has several kinds.
+
+    Those of train and val must be the same, unless the training scenarios were extended.
+    """
+    windows: dict[str, tuple[list[Window], NDArray[np.float64]]] = {}
+    for split in splits:
+        with suppress(DataError):  # a damaged split that this run has not made
+            windows[split] = ScenarioStore(store, split).windows()
+    problems = {split: describe_mixture(*of_split) for split, of_split in windows.items()}
+    comparable = not extended and {"train", "val"} <= windows.keys()
+    if comparable and not problems["train"] and not problems["val"]:
+        train, train_steps = windows["train"]
+        val, val_steps = windows["val"]
+        problems["train and val"] = describe_mixture(train + val, np.concatenate((train_steps, val_steps)))
+    return {split: problem for split, problem in problems.items() if problem}

@@ -21,8 +21,8 @@ from trajpred.data.motion import mean_step_s
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.errors import DataError, require
-from trajpred.store.decoder import decode, decode_batch
-from trajpred.store.shards import Shard, open_index, open_shard, read_manifest, read_times
+from trajpred.store.format import decode, decode_batch
+from trajpred.store.shards import Shard, open_index, read_manifest, read_times
 from trajpred.store.windows import ADVICE, Window, cut
 
 #: Maximum number of open shards per process.
@@ -62,7 +62,6 @@ class ScenarioStore:
         if split not in splits:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
         entry = splits[split]
-        shards = entry["shards"]
         folder = self.path / split
         self._index_file = folder / entry["index"]
         self._lengths = [Window(*window) for window in entry["lengths"]]
@@ -71,26 +70,22 @@ class ScenarioStore:
         self._shards: list[Path] = []
         #: The first row of each shard, and the number of all rows.
         self._bounds = [0]
-        for shard in shards:
+        for shard in entry["shards"]:
             self._shards.append(folder / shard["file"])
             self._bounds.append(self._bounds[-1] + shard["scenarios"])
         self._open: OrderedDict[int, Shard] = OrderedDict()
-        self._rows: NDArray[np.int64] | None = None
+        #: Row in the split of each scenario.
+        self._rows: Sequence[int] | NDArray[np.int64] = range(self._bounds[-1])
 
     def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
         """Return the scenarios of ``rows``, numbers or a mask, as a store of their own."""
-        all_rows = self._rows
-        if all_rows is None:
-            all_rows = np.arange(self._bounds[-1])
         other = copy(self)
-        other._rows = all_rows[rows]
+        other._rows = np.asarray(self._rows, np.int64)[rows]
         return other
 
-    def held_out(self, share: float) -> NDArray[np.bool_]:
-        """Return a mask ``[N]`` of about a ``share`` of the scenarios, drawn by their ids alone."""
-        numbers = [draw(name, HOLD_OUT) for name in self.scenario_ids]
-        drawn = np.array(numbers, np.float64)
-        return drawn < share
+    def held_out(self, fraction: float) -> NDArray[np.bool_]:
+        """Return a mask ``[N]`` of about a ``fraction`` of the scenarios, drawn by their ids alone."""
+        return np.array([draw(name, HOLD_OUT) < fraction for name in self.scenario_ids], np.bool_)
 
     def halved(self, half: Half) -> ScenarioStore:
         """Return the scenarios of one half (:func:`~trajpred.data.splits.half_of`) as a store of their own.
@@ -112,8 +107,6 @@ class ScenarioStore:
         return state
 
     def __len__(self) -> int:
-        if self._rows is None:
-            return self._bounds[-1]
         return len(self._rows)
 
     def __repr__(self) -> str:
@@ -152,12 +145,11 @@ class ScenarioStore:
         """Decode the parts of a row; errors name its shard."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
-        if self._rows is not None:
-            index = int(self._rows[index])
-        number = bisect_right(self._bounds, index) - 1
+        row = int(self._rows[index])
+        number = bisect_right(self._bounds, row) - 1
         shard = self._shard(number)
         try:
-            return decoder(shard(index - self._bounds[number]))
+            return decoder(shard[row - self._bounds[number]])
         except (pa.ArrowException, OSError, ValueError) as error:
             path = self._shards[number]
             raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
@@ -198,10 +190,7 @@ class ScenarioStore:
             observed, stamps = read_times(file, end - start)
             for row in range(end - start):
                 window = Window(int(observed[row]), len(stamps[row]))
-                if self._is_cut:
-                    windows.append(self._lengths[0])
-                else:
-                    windows.append(window)
+                windows.append(self._lengths[0] if self._is_cut else window)
                 step_s.append(float(mean_step_s(stamps[row], window.observed)))
         return windows, np.array(step_s)
 
@@ -215,7 +204,7 @@ class ScenarioStore:
     @property
     def _entries(self) -> pa.RecordBatch:
         """The entries of the index for the rows of this store."""
-        if self._rows is None:
+        if isinstance(self._rows, range):
             return self._index
         return self._index.take(pa.array(self._rows))
 
@@ -229,7 +218,7 @@ class ScenarioStore:
         if shard is None:
             start = self._bounds[number]
             count = self._bounds[number + 1] - start
-            shard = open_shard(self._shards[number], self._index.slice(start, count))
+            shard = Shard(self._shards[number], self._index.slice(start, count))
         self._open[number] = shard
         if len(self._open) > OPEN_SHARDS:
             self._open.popitem(last=False)

@@ -1,12 +1,11 @@
-"""Shards of a store and its manifest: files with checksums that are written and verified."""
+"""The files of a store: shards, the index of a split, the manifest. Readers verify their checksums."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +14,32 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
-from trajpred.store.codec import SCHEMA, encode_batch
-from trajpred.store.decoder import part_lengths, views
+from trajpred.store.format import SCHEMA, Rows, encode_batch, part_lengths
 
+#: Version of the files of a store.
+VERSION = 6
+MANIFEST = "manifest.json"
 #: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
 #: number of lane segments and crossings.
 INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")])
 #: The columns of a shard: those of a scenario, and their checksum.
 SHARD = SCHEMA.append(pa.field("crc32", pa.uint32(), nullable=False))
 
-#: Function from a row to its parts, see :mod:`trajpred.store.decoder`. Raises ValueError on damage.
-Shard = Callable[[int], list[NDArray[Any]]]
-
 
 def write_shard(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows made by :func:`~trajpred.store.codec.encode_row`.
+    """Write rows made by :func:`~trajpred.store.format.encode_row`.
 
     Raises: DataError if there are too many rows for one shard; OSError.
     """
     batch = encode_batch(rows)
-    values, offsets = views(batch)
-    crc32: list[int] = []
-    for row in range(len(rows)):
-        parts = _parts(values, offsets, row)
-        crc32.append(row_checksum(parts))
+    encoded = Rows(batch)
+    crc32 = [row_checksum(encoded[row]) for row in range(len(rows))]
     _write(path, [*batch.columns, pa.array(crc32, pa.uint32())], SHARD)
 
 
-def write_index(path: Path, scenario_id: list[str], tracks: list[int], lanes: list[int]) -> None:
+def write_index(path: Path, columns: dict[str, list[Any]]) -> None:
     """Write a split's index from the columns of its shards, concatenated. Raises: OSError."""
-    columns = [
-        pa.array(scenario_id, INDEX.field("scenario_id").type),
-        pa.array(tracks, INDEX.field("tracks").type),
-        pa.array(lanes, INDEX.field("lanes").type),
-    ]
-    _write(path, columns, INDEX)
+    _write(path, [pa.array(columns[field.name], field.type) for field in INDEX], INDEX)
 
 
 def _write(path: Path, columns: list[pa.Array], schema: pa.Schema) -> None:
@@ -73,16 +63,32 @@ def open_index(path: Path, rows: int) -> pa.RecordBatch:
     return batch
 
 
-def open_shard(path: Path, index: pa.RecordBatch) -> Shard:
-    """Open the shard with the scenarios of ``index``; reads offsets and names only. Raises: DataError."""
-    batch = _mapped(path, index.num_rows, SHARD)
-    if not batch.column("scenario_id").equals(index.column("scenario_id")):
-        raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
-    try:
-        values, offsets = views(batch.select(SCHEMA.names))
-        return partial(_verified, values, offsets, batch.column("crc32"))
-    except ValueError as error:
-        raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
+class Shard:
+    """An open shard, of which only offsets and names have been read.
+
+    Args:
+        path: of the file.
+        index: the entries of its scenarios in the index.
+
+    Raises: DataError if it is another file or damaged.
+    """
+
+    def __init__(self, path: Path, index: pa.RecordBatch) -> None:
+        batch = _mapped(path, index.num_rows, SHARD)
+        if not batch.column("scenario_id").equals(index.column("scenario_id")):
+            raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
+        try:
+            self._rows = Rows(batch.select(SCHEMA.names))
+        except ValueError as error:
+            raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
+        self._crc32 = batch.column("crc32")
+
+    def __getitem__(self, row: int) -> list[NDArray[Any]]:
+        """Return the parts of a row. Raises: ValueError if its checksum is wrong."""
+        parts = self._rows[row]
+        if row_checksum(parts) != self._crc32[row].as_py():
+            raise ValueError(f"row {row} has a wrong checksum")
+        return parts
 
 
 def read_times(path: Path, rows: int) -> tuple[NDArray[np.int32], list[NDArray[np.int64]]]:
@@ -93,6 +99,7 @@ def read_times(path: Path, rows: int) -> tuple[NDArray[np.int32], list[NDArray[n
 
 
 def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Map the only batch of a file. Raises: DataError if it has other columns or another number of rows."""
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
         is_ours = file.schema == schema and file.num_record_batches == 1
@@ -101,7 +108,7 @@ def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
             batch = file.get_batch(0)
         batch.validate()
         for column in batch.columns:
-            if not pa.types.is_list(column.type):  # views() checks lists
+            if not pa.types.is_list(column.type):  # Rows checks lists
                 column.validate(full=True)  # otherwise Arrow would follow offsets out of bounds
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"cannot be opened ({error}); prepare it again", file=path) from None
@@ -109,21 +116,6 @@ def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
     if not is_ours or batch.num_rows != rows or nulls:
         raise DataError("is not the file named in the manifest; prepare it again", file=path)
     return batch
-
-
-def _parts(values: list[NDArray[Any]], offsets: NDArray[np.int32], row: int) -> list[NDArray[Any]]:
-    """Slice the parts of one row."""
-    bounds = offsets[:, row : row + 2].tolist()
-    return [part[start:stop] for part, (start, stop) in zip(values, bounds, strict=True)]
-
-
-def _verified(
-    values: list[NDArray[Any]], offsets: NDArray[np.int32], checksums: pa.UInt32Array, row: int
-) -> list[NDArray[Any]]:
-    parts = _parts(values, offsets, row)
-    if row_checksum(parts) != checksums[row].as_py():
-        raise ValueError(f"row {row} has a wrong checksum")
-    return parts
 
 
 # ------------------------------------------------------------------------------------------- checksums
@@ -156,8 +148,7 @@ def record_of(shard: Path) -> Path:
 def sealed(values: dict[str, Any]) -> str:
     """Serialise ``values`` with their checksum."""
     signed: dict[str, Any] = {"crc32": zlib.crc32(_text(values).encode())}
-    signed.update(values)
-    return _text(signed)
+    return _text(signed | values)
 
 
 def unsealed(text: str) -> dict[str, Any]:
@@ -175,9 +166,7 @@ def _text(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=1) + "\n"
 
 
-#: Version of the files of a store.
-VERSION = 6
-MANIFEST = "manifest.json"
+# -------------------------------------------------------------------------------------------- manifest
 
 
 def read_manifest(store: Path) -> dict[str, Any]:
@@ -205,11 +194,6 @@ def read_manifest(store: Path) -> dict[str, Any]:
         raise DataError(f"is damaged ({error}); {_advice(store, manifest)}", file=path) from None
 
 
-def is_plain(name: str) -> bool:
-    """Return whether ``name`` is a plain file name, without folders and not hidden. Raises: TypeError."""
-    return Path(name).name == name and not name.startswith(".") and name != ""
-
-
 def _advice(store: Path, manifest: dict[str, Any]) -> str:
     return f"prepare it with: {prepare_command(store, manifest)}"
 
@@ -228,20 +212,4 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     if isinstance(extended, dict):
         words += ["--continue-s", extended.get("seconds", "SECONDS")]
         words += ["--teacher", extended.get("teacher", "TEACHER")]
-    arguments = shlex.join(str(word) for word in words)
-    return f"trajpred prepare {arguments}"
-
-
-def previous_manifest(store: Path) -> dict[str, Any]:
-    """Read the manifest of an earlier run of any version; without splits if it is missing or damaged."""
-    try:
-        text = (store / MANIFEST).read_text()
-        manifest: dict[str, Any] = json.loads(text)
-        if manifest["version"] == VERSION:
-            unsealed(text)
-        # Splits may be removed, so they must be folders of this store.
-        splits = manifest["splits"].items()
-        manifest["splits"] = {split: entry for split, entry in splits if is_plain(split)}
-        return manifest
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {"splits": {}}
+    return f"trajpred prepare {shlex.join(map(str, words))}"

@@ -7,9 +7,9 @@ windows than elsewhere: those are cut to the others when they are read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +40,6 @@ class Window(NamedTuple):
         return f"{self.observed} + {self.future}"
 
 
-class LostFrames(NamedTuple):
-    """A window in which frames are lost, and what is left without their steps."""
-
-    window: Window
-    frames: Window
-
-
 def recorded_frames(scenario: Scenario) -> Window:
     """Return the window without the steps between others at which no track is valid.
 
@@ -63,29 +56,24 @@ def recorded_frames(scenario: Scenario) -> Window:
     return Window(observed, scenario.num_steps - len(lost))
 
 
-def common_windows(windows: Iterable[Window], lost: Iterable[LostFrames]) -> tuple[list[Window], bool]:
-    """Return the windows of a split, and whether any has to be cut to one of them.
+def common_windows(whole: Collection[Window], lost: Collection[tuple[Window, Window]]) -> set[Window]:
+    """Return the windows of a split: those without lost frames, and those that cannot be cut to one of them.
 
     Args:
-        windows: of scenarios without lost frames.
-        lost: of the others.
+        whole: windows without lost frames.
+        lost: the others, and what is left of each without the lost frames.
     """
-    kinds = set(windows)
-    is_cut = False
-    for longer in sorted(set(lost)):
-        if longer.window in kinds:
-            continue
-        if any(_can_be_cut(longer, kind) for kind in kinds):
-            is_cut = True
-        else:
-            kinds.add(longer.window)
-    return sorted(kinds), is_cut
+    kinds = set(whole)
+    for longer, frames in sorted(lost):
+        if not any(_can_be_cut(longer, frames, kind) for kind in kinds):
+            kinds.add(longer)
+    return kinds
 
 
-def _can_be_cut(lost: LostFrames, kind: Window) -> bool:
+def _can_be_cut(longer: Window, frames: Window, kind: Window) -> bool:
     """Whether ``kind`` has no more steps than the window and no fewer than the frames in it."""
-    in_past = lost.frames.observed <= kind.observed <= lost.window.observed
-    in_future = lost.frames.future <= kind.future <= lost.window.future
+    in_past = frames.observed <= kind.observed <= longer.observed
+    in_future = frames.future <= kind.future <= longer.future
     return in_past and in_future
 
 
@@ -100,35 +88,14 @@ def cut(scenario: Scenario, window: Window) -> Scenario:
 
 def describe_mixture(windows: Collection[Window], step_s: NDArray[np.float64]) -> str:
     """Describe windows ``[N]`` with steps of ``step_s`` ``[N]`` seconds; empty if they are of one kind."""
-    kinds = Counter(zip(windows, _distinct_steps(step_s), strict=True))
-    if len(kinds) < 2:
-        return ""
-    parts = []
-    for (window, step), count in kinds.most_common():
-        parts.append(f"{count:,} of {window} steps of {step:.3g} s")
-    return f"mixes scenarios: {', '.join(parts)}; {ADVICE}"
-
-
-def _distinct_steps(step_s: NDArray[np.float64]) -> list[float]:
-    """Replace each of the steps ``[N]`` by the shortest one that counts as the same."""
-    distinct: dict[float, float] = {}
+    distinct: dict[float, float] = {}  # each length, and the shortest one that counts as the same
     shortest = 0.0
     for step in np.unique(step_s).tolist():
         if step > (1 + SAME_STEP) * shortest:
             shortest = step
         distinct[step] = shortest
-    return [distinct[step] for step in step_s.tolist()]
-
-
-def windows_of_rows(rows: Iterable[dict[str, Any]]) -> tuple[list[Window], list[LostFrames]]:
-    """Return the distinct windows of encoded scenarios without lost frames, and of those with lost ones."""
-    whole: set[Window] = set()
-    lost: set[LostFrames] = set()
-    for row in rows:
-        window = Window(row["num_observed"], len(row["timestamps_ns"]))
-        frames: Window = row["frames"]
-        if frames == window:
-            whole.add(window)
-        else:
-            lost.add(LostFrames(window, frames))
-    return sorted(whole), sorted(lost)
+    kinds = Counter((window, distinct[step]) for window, step in zip(windows, step_s.tolist(), strict=True))
+    if len(kinds) < 2:
+        return ""
+    parts = [f"{count:,} of {window} steps of {step:.3g} s" for (window, step), count in kinds.most_common()]
+    return f"mixes scenarios: {', '.join(parts)}; {ADVICE}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from operator import itemgetter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,19 +12,32 @@ import numpy as np
 
 from trajpred.data.files import atomic_file
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.registry import Registry
+from trajpred.data.registry import REGISTRIES, Registry, register
 from trajpred.errors import quoted, require
 from trajpred.integrations.maps import commonroad, lanelet2, opendrive
-from trajpred.integrations.maps.segments import lane_map_of
+from trajpred.integrations.maps.segments import MapParts, lane_map_of
 from trajpred.sources.argoverse2 import archive_of, map_from
 from trajpred.sources.map_problems import MapProblems, require_lanes
 from trajpred.sources.reading import parse, read_bytes, readable
 
-#: The root element of each XML format: its name, and the function that returns the parts of a map.
-_XML = Registry[tuple[str, Any]]("map format", itemgetter(1))
-_XML["osm"] = ("Lanelet2", lanelet2.read)
-_XML["OpenDRIVE"] = ("OpenDRIVE", opendrive.read)
-_XML["commonRoad"] = ("CommonRoad", commonroad.read)
+
+class MapFormat(NamedTuple):
+    """An XML format of maps, registered under the root element of its files.
+
+    Attributes:
+        name: for people.
+        code: returns the parts of a map from its root element.
+    """
+
+    name: str
+    code: Callable[..., MapParts]
+
+
+#: Map formats by root element.
+FORMATS: Registry[MapFormat] = REGISTRIES["map format"]
+register("map format", "osm")(MapFormat("Lanelet2", lanelet2.read))
+register("map format", "OpenDRIVE")(MapFormat("OpenDRIVE", opendrive.read))
+register("map format", "commonRoad")(MapFormat("CommonRoad", commonroad.read))
 
 
 class MapFile(NamedTuple):
@@ -72,9 +85,9 @@ def read_map_file(
             _require_none({"origin": origin, "crs": crs}, "Argoverse 2")
             return _argoverse2(content)
         root = parse(content)
-        known = f"{', '.join(_XML)}, or JSON of Argoverse 2"
-        require(root.tag in _XML, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
-        name, read = _XML[root.tag]
+        known = f"{', '.join(FORMATS)}, or JSON of Argoverse 2"
+        require(root.tag in FORMATS, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
+        name, read = FORMATS[root.tag]
         given = {"origin": origin, "crs": crs}
         if name != "Lanelet2":
             _require_none(given, name)

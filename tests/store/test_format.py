@@ -1,8 +1,13 @@
-"""Scenarios survive encoding and decoding: exactly where stored exactly, to half a unit elsewhere."""
+"""Scenarios survive encoding and decoding: exactly where stored exactly, to half a unit elsewhere.
+
+The size of shards, the documented format, and how much of a shard is read.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,9 +24,10 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover, read
-from trajpred.store.codec import POLYLINES, encode_batch, encode_row
-from trajpred.store.decoder import decode, views
-from trajpred.store.shards import open_index, open_shard, signed_name, write_index, write_shard
+from trajpred.store import ScenarioStore, prepare
+from trajpred.store.format import POLYLINES, Rows, decode, encode_batch, encode_row
+from trajpred.store.sample import SAMPLE_NATIVE
+from trajpred.store.shards import INDEX, Shard, open_index, signed_name, write_index, write_shard
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9
@@ -86,14 +92,12 @@ def through(tmp_path: Path) -> Through:
 
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
         rows = [encode_row(scenario, heights) for scenario in scenarios]
-        ids: list[Any] = [row["scenario_id"] for row in rows]
-        tracks: list[Any] = [row["tracks"] for row in rows]
-        lanes: list[Any] = [row["lanes"] for row in rows]
-        write_index(tmp_path / "new", ids, tracks, lanes)
+        columns = {name: [row[name] for row in rows] for name in INDEX.names}
+        write_index(tmp_path / "new", columns)
         index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
         write_shard(tmp_path / "shard", rows)
-        shard = open_shard(tmp_path / "shard", open_index(index, len(rows)))
-        return [decode(shard(row)) for row in range(len(rows))]
+        shard = Shard(tmp_path / "shard", open_index(index, len(rows)))
+        return [decode(shard[row]) for row in range(len(rows))]
 
     return round_trip
 
@@ -157,11 +161,11 @@ def test_known_headings_stay_known(through: Through) -> None:
 
 def test_offsets_that_start_below_zero_are_refused() -> None:
     batch = encode_batch([encode_row(made(), heights=False)])
-    views(batch)
+    Rows(batch)
     offsets = batch.column("position").buffers()[1]
     ctypes.c_int32.from_address(offsets.address).value = -1  # as in a damaged file, which Arrow maps unread
     with pytest.raises(ValueError, match="offsets of position are out of range"):
-        views(batch)
+        Rows(batch)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +194,59 @@ def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch)
     row["valid"] = np.broadcast_to(np.True_, (2**31,))  # takes no memory
     with pytest.raises(DataError, match="shard_size"):
         encode_batch([row])
-    monkeypatch.setattr("trajpred.store.codec.MAX_BYTES", 500)
+    monkeypatch.setattr("trajpred.store.format.MAX_BYTES", 500)
     with pytest.raises(DataError, match="more than 500"):
         encode_row(made(), heights=False)
+
+
+def test_bytes_per_argoverse_2_scenario(tmp_path: Path) -> None:
+    rows = []
+    for folders in discover(SAMPLE).values():
+        native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
+        rows += [encode_row(read(folder), heights=False) for folder in native]
+    write_shard(tmp_path / "shard", rows * 8)
+    assert (tmp_path / "shard").stat().st_size / (8 * len(rows)) < 52_000
+
+
+def test_the_documented_example_reads_a_shard(sample_store: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "concepts" / "store.md"
+    example = page.read_text("utf-8").split("```python")[-1].split("```")[0]
+    shown: dict[str, Any] = {}
+    exec(example.replace("/data/av2-store", str(sample_store)), shown)
+    expected = ScenarioStore(sample_store, "train")[2]
+    np.testing.assert_array_equal(shown["valid"], expected.tracks.valid)
+    states = expected.tracks.position[expected.tracks.valid]
+    np.testing.assert_allclose(shown["position"][shown["valid"]], states, atol=1e-6)
+    for lane, line in zip(shown["lanes"], expected.map.centerline, strict=True):
+        millimetres = np.round(1000 * (line - line[0]))
+        np.testing.assert_array_equal(lane - lane[0], millimetres)
+
+
+#: Prints how many bytes of files become resident when one row of a shard is read.
+RESIDENT = """
+import sys
+from pathlib import Path
+from trajpred.store import ScenarioStore
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[2]) * 4096
+
+ScenarioStore(sys.argv[2], "train")[0]  # everything is imported now
+before = resident()
+ScenarioStore(sys.argv[1], "train").batch([7])
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc on this system")
+def test_reading_a_row_does_not_read_the_whole_shard(raw: Callable[..., Path], tmp_path: Path) -> None:
+    large = made(position=ORIGIN + np.random.default_rng(0).normal(size=(1000, 200, 2)))
+    for name, scenario in (("large", large), ("small", made())):
+        ten = [replace(scenario, scenario_id=str(i)) for i in range(10)]
+        prepare("made", raw([*ten]), tmp_path / name, workers=1, progress=False)
+    [shard] = (tmp_path / "large").rglob("shard-*.arrow")
+    command = [sys.executable, "-c", RESIDENT, str(tmp_path / "large"), str(tmp_path / "small")]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert shard.stat().st_size > 25e6
+    assert int(run.stdout) < 0.35 * shard.stat().st_size

@@ -1,3 +1,0 @@
-"""Fixtures of the export tests, for the onboard benchmark."""
-
-from tests.export.conftest import *  # noqa: F403

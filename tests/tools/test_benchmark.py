@@ -1,0 +1,60 @@
+"""The benchmark: what it measures, and its process without torch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from tools.benchmark import CROWDED, MANY, main, onboard, with_duplicates
+from trajpred.data.scenario import Scenario
+from trajpred.export.export_bundle import export_bundle
+
+
+def test_distant_agents_are_duplicated_beside_themselves(sample_scenarios: list[Scenario]) -> None:
+    ids = [scenario.scenario_id for scenario in sample_scenarios]
+    crowded = sample_scenarios[ids.index(CROWDED.name)]
+    now = crowded.num_observed - 1
+    scene = with_duplicates(crowded, MANY).validate()
+    recent = scene.tracks.valid[:, now - 10 : now + 1].any(axis=1).sum()
+    assert recent == MANY > crowded.tracks.valid[:, now].sum()
+    copies = np.arange(len(crowded.tracks), len(scene.tracks))
+    names = [name.removesuffix(", duplicate") for name in scene.tracks.track_id[copies]]
+    originals = [scene.tracks.index(name) for name in names]
+    assert (scene.tracks.position[copies, now] - scene.tracks.position[originals, now] == 3.0).all()
+    assert scene.focal not in originals
+    assert with_duplicates(crowded, 1).tracks.track_id.tolist() == crowded.tracks.track_id.tolist()
+
+
+def run(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", *line.split()])
+    main()
+
+
+def test_mistakes_get_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {
+        f"model --model {ROOT / 'configs' / 'trainer' / 'cpu.yaml'}": "cpu.yaml: contains no model; give",
+        "onboard --bundle nowhere": "make one with trajpred export",
+    }
+    for line, words in lines.items():
+        with pytest.raises(SystemExit, match=words):
+            run(monkeypatch, line)
+
+
+@pytest.mark.slow
+def test_figures_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, "model --repeats 1")
+    figures = [float(row.split()[-1]) for row in capsys.readouterr().out.splitlines()]
+    assert len(figures) > 20
+    assert min(figures) > 0
+
+
+@pytest.mark.slow
+def test_a_bundle_is_measured_beside_its_checkpoint(tmp_path: Path, sample_scenarios: list[Scenario]) -> None:
+    export_bundle("argoverse-nano", tmp_path / "bundle", sample_scenarios[:1])
+    figures = onboard(bundle=tmp_path / "bundle", repeats=1)
+    assert min(figures.values()) > 0
+    assert figures["memory after 100 updates, native, MB"] < 300

@@ -1,1 +1,0 @@
-"""Speed and memory of every stage, beside other implementations in the same run."""

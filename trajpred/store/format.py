@@ -1,0 +1,441 @@
+"""Scenarios as rows of Arrow columns, which docs/concepts/store.md lists: encode one, decode many at once.
+
+The *parts* of a row are its columns as arrays; strings are UTF-8 bytes, and a list of strings makes two
+parts, all bytes and the lengths. :class:`Rows` finds the parts of a row without reading others;
+:func:`decode` and :func:`decode_batch` concatenate the parts of ``S`` rows and decode them together. Damage
+raises ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import mean_step_s
+from trajpred.data.ragged import Ragged
+from trajpred.data.scenario import Scenario
+from trajpred.data.tracks import Tracks
+from trajpred.errors import DataError, require
+
+#: Version of the columns and their meaning.
+COLUMNS_VERSION = 3
+#: Units of a position per metre.
+PER_METRE = 1000.0
+#: Smallest ``velocity_unit`` in m/s.
+FINEST_VELOCITY = 2.0**-14
+#: Unit of a heading in radians: int16 spans one turn, so π wraps to -π.
+HEADING_UNIT = np.pi / 2**15
+#: Units of a full turn.
+HEADINGS = 2**16
+#: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
+MAX_BYTES = 2**26
+
+LANE_CODES = ("lane_type", "left_mark", "right_mark")
+LANE_IDS = ("lane_id", "left_neighbor", "right_neighbor")
+IDS = (*LANE_IDS, "crossing_id", "drivable_area_id")
+#: Rows of lane ids, one for each lane.
+ID_ROWS = ("predecessors", "successors")
+#: Lines, and the ids of the elements that have one each.
+POLYLINES = {
+    "centerline": "lane_id",
+    "left_boundary": "lane_id",
+    "right_boundary": "lane_id",
+    "crossing_edge1": "crossing_id",
+    "crossing_edge2": "crossing_id",
+    "drivable_area": "drivable_area_id",
+}
+
+
+class Column(NamedTuple):
+    """A column of a shard.
+
+    Attributes:
+        kind: type of its values.
+        like: the part that has as many entries in every row; empty if none determines their number.
+    """
+
+    kind: pa.DataType
+    like: str = ""
+
+
+def _list(kind: pa.DataType, width: int = 1) -> pa.DataType:
+    """Return the type of a list of numbers, or of tuples of ``width`` numbers; nothing may be null."""
+    item = pa.field("item", kind, nullable=False)
+    if width > 1:
+        item = pa.field("item", pa.list_(item, width), nullable=False)
+    return pa.list_(item)
+
+
+def _columns() -> dict[str, Column]:
+    """Describe the columns in their order in the file."""
+    columns = {
+        "scenario_id": Column(pa.string()),
+        "tracks": Column(pa.int32()),
+        "lanes": Column(pa.int32()),
+        "city": Column(pa.string()),
+        "num_observed": Column(pa.int32()),
+        "focal": Column(pa.int32()),
+        "continued": Column(pa.int32()),
+        "origin_x": Column(pa.float64()),
+        "origin_y": Column(pa.float64()),
+        "velocity_unit": Column(pa.float64()),
+        "timestamps_ns": Column(_list(pa.int64())),
+        "track_id": Column(_list(pa.string())),
+        "object_type": Column(_list(pa.int8()), like="track_id_lengths"),
+        "category": Column(_list(pa.int8()), like="track_id_lengths"),
+        "valid": Column(_list(pa.uint8())),
+        "position": Column(_list(pa.int32(), width=2)),
+        "heading": Column(_list(pa.int16()), like="position"),
+        "velocity": Column(_list(pa.int16(), width=2), like="position"),
+    }
+    for name in IDS:
+        columns[name] = Column(_list(pa.int64()), like="lane_id" if name in LANE_IDS else "")
+    for name in (*LANE_CODES, "is_intersection"):
+        columns[name] = Column(_list(pa.int8()), like="lane_id")
+    for name, element in POLYLINES.items():
+        columns[name] = Column(_list(pa.int32(), width=2))
+        columns[f"{name}_lengths"] = Column(_list(pa.int32()), like=element)
+        columns[f"{name}_height"] = Column(_list(pa.float32()))
+    for name in ID_ROWS:
+        columns[name] = Column(_list(pa.int64()))
+        columns[f"{name}_lengths"] = Column(_list(pa.int32()), like="lane_id")
+    return columns
+
+
+COLUMNS = _columns()
+SCHEMA = pa.schema([pa.field(name, column.kind, nullable=False) for name, column in COLUMNS.items()])
+#: Names of the ``P`` parts.
+PARTS = list(COLUMNS)
+PARTS.insert(PARTS.index("track_id") + 1, "track_id_lengths")
+_COUNTED = [name for name, column in COLUMNS.items() if column.like]
+#: Rows in :data:`PARTS` of the parts whose numbers of entries must be those of ``_REFERENCE``.
+_CHECKED = np.array([PARTS.index(name) for name in _COUNTED])
+_REFERENCE = np.array([PARTS.index(COLUMNS[name].like) for name in _COUNTED])
+
+# ---------------------------------------------------------------------------------------------- encode
+
+
+def encode_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """Combine rows of :func:`encode_row` into one batch. Raises: DataError if there are too many."""
+    arrays: list[pa.Array] = []
+    for column in SCHEMA:
+        values = [row[column.name] for row in rows]
+        arrays.append(_array(values, column))
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _array(values: list[Any], column: pa.Field) -> pa.Array:
+    kind = column.type
+    if not pa.types.is_list(kind):
+        return pa.array(values, kind)
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise DataError("is too long for one shard; choose a smaller shard_size", field=column.name)
+    joined: NDArray[Any] = np.concatenate(values) if values else np.zeros(0, object)
+    item = kind.value_type
+    if pa.types.is_fixed_size_list(item):
+        numbers = pa.array(joined.ravel(), item.value_type)
+        entries = pa.FixedSizeListArray.from_arrays(numbers, type=item)
+    else:
+        entries = pa.array(joined, item)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), entries, type=kind)
+
+
+def encode_row(scenario: Scenario, heights: bool) -> dict[str, Any]:
+    """Encode one scenario; heights of the map are omitted unless ``heights``. Raises: DataError."""
+    scenario.validate()  # users' own sources may not
+    tracks = scenario.tracks
+    lane_map = scenario.map
+    observed_valid = tracks.valid[:, : scenario.num_observed]
+    last_seen = np.flatnonzero(observed_valid[scenario.focal])[-1]
+    # A whole number of metres, so that rounding to millimetres is exact in city coordinates too.
+    origin = np.floor(tracks.position[scenario.focal, last_seen])
+    row: dict[str, Any] = {
+        "scenario_id": scenario.scenario_id,
+        "city": scenario.city,
+        "tracks": int(observed_valid.any(1).sum()),
+        "lanes": len(lane_map) + len(lane_map.crossing_id),
+        "num_observed": scenario.num_observed,
+        "focal": scenario.focal,
+        "timestamps_ns": scenario.timestamps_ns,
+        "continued": scenario.continued,
+        "origin_x": origin[0],
+        "origin_y": origin[1],
+    }
+    row |= _encode_tracks(tracks, origin)
+    row |= _encode_map(lane_map, origin, heights)
+    size = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
+    require(size <= MAX_BYTES, "scenario", f"takes {size} bytes, more than {MAX_BYTES}")
+    return row
+
+
+def _encode_tracks(tracks: Tracks, origin: NDArray[np.float64]) -> dict[str, Any]:
+    """Encode the tracks; only valid states are stored."""
+    valid = tracks.valid
+    velocity = tracks.velocity[valid]
+    # The smallest power of two, m/s, in units of which all velocities fit into int16.
+    largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
+    unit = float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
+    turn = np.remainder(tracks.heading[valid], 2 * np.pi)
+    heading = np.round(turn / HEADING_UNIT).astype(np.int32) % HEADINGS
+    # Exactly 0 means unknown: a known heading within half a unit of it is one unit.
+    heading[(heading == 0) & (turn != 0)] = 1
+    return {
+        "track_id": tracks.track_id,
+        "object_type": tracks.object_type,
+        "category": tracks.category,
+        "valid": np.packbits(valid, axis=1).ravel(),
+        "position": _to_mm(tracks.position[valid], origin, "position"),
+        "heading": heading.astype(np.int16),  # wraps around
+        "velocity_unit": unit,
+        "velocity": np.round(velocity / unit).astype(np.int16),
+    }
+
+
+def _encode_map(lane_map: LaneMap, origin: NDArray[np.float64], heights: bool) -> dict[str, Any]:
+    """Encode the map relative to ``origin``."""
+    columns: dict[str, Any] = {name: getattr(lane_map, name) for name in (*IDS, *LANE_CODES)}
+    columns["is_intersection"] = lane_map.is_intersection.astype(np.int8)
+    for name in POLYLINES:
+        lines: Ragged = getattr(lane_map, name)
+        height = np.zeros(0)
+        if heights and lines.values.shape[1] == 3:
+            height = lines.values[:, 2]
+        if np.abs(height).max(initial=0.0) > np.finfo(np.float32).max:
+            raise DataError("is too large for float32", field=name)
+        columns[name] = _to_mm(lines.values[:, :2], origin, name)
+        columns[f"{name}_lengths"] = lines.lengths
+        columns[f"{name}_height"] = height.astype(np.float32)
+    for name in ID_ROWS:
+        ids: Ragged = getattr(lane_map, name)
+        columns[name] = ids.values
+        columns[f"{name}_lengths"] = ids.lengths
+    return columns
+
+
+def _to_mm(xy: NDArray[np.float64], origin: NDArray[np.float64], name: str) -> NDArray[np.int32]:
+    mm = np.round((xy - origin) * PER_METRE)
+    if np.abs(mm).max(initial=0.0) > np.iinfo(np.int32).max:
+        raise DataError("lies more than 2,147 km from the focal track", field=name)
+    return mm.astype(np.int32)
+
+
+# ----------------------------------------------------------------------------------------------- parts
+
+
+class Rows:
+    """The rows of a ``SCHEMA`` batch, of which only the offsets are copied.
+
+    Args:
+        batch: without nulls, with offsets that ``validate`` accepts.
+
+    Raises: ValueError if offsets are out of range.
+    """
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._values: list[NDArray[Any]] = []
+        offsets: list[NDArray[np.int32]] = []
+        for name, column in zip(SCHEMA.names, batch.columns, strict=True):
+            for part_values, part_offsets in _parts(name, column):
+                _check(name, part_offsets, len(part_values))
+                self._values.append(part_values)
+                offsets.append(part_offsets)
+        self._offsets = np.stack(offsets)  # [P, rows + 1]
+
+    def __getitem__(self, row: int) -> list[NDArray[Any]]:
+        """Return the parts of a row."""
+        bounds = self._offsets[:, row : row + 2].tolist()
+        return [values[start:stop] for values, (start, stop) in zip(self._values, bounds, strict=True)]
+
+
+def _parts(name: str, column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
+    """Yield the entries of all rows, and their offsets ``[rows + 1]``, of each part of a column."""
+    if pa.types.is_string(column.type):
+        yield _letters(column)
+    elif not pa.types.is_list(column.type):
+        yield column.to_numpy(), np.arange(len(column) + 1, dtype=np.int32)
+    elif pa.types.is_string(column.type.value_type):
+        offsets = column.offsets.to_numpy()
+        letters, ends = _letters(column.values)
+        _check(name, offsets, len(ends) - 1)
+        yield letters, ends[offsets]
+        yield np.diff(ends), offsets
+    elif pa.types.is_fixed_size_list(column.type.value_type):
+        numbers = column.values.values.to_numpy()
+        yield numbers.reshape(-1, column.type.value_type.list_size), column.offsets.to_numpy()
+    else:
+        yield column.values.to_numpy(), column.offsets.to_numpy()
+
+
+def _letters(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return all bytes of ``texts`` ``[N]``, and their offsets ``[N + 1]``."""
+    _, ends, letters = texts.buffers()
+    offsets = np.frombuffer(ends or bytes(4), np.int32)[: len(texts) + 1]  # of no texts, Arrow has no buffer
+    values = np.frombuffer(letters or b"", np.uint8)
+    return values, offsets
+
+
+def _check(name: str, offsets: NDArray[np.int32], end: int) -> None:
+    inside = offsets[0] >= 0 and offsets[-1] <= end
+    if not inside or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(f"offsets of {name} are out of range")
+
+
+def part_lengths(parts: Sequence[NDArray[Any]]) -> list[int]:
+    """Return the number of entries of each part."""
+    return [len(part) for part in parts]
+
+
+# ---------------------------------------------------------------------------------------------- decode
+
+
+def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
+    """Decode the parts of one scenario. Raises: ValueError."""
+    columns = _concatenate([parts])
+    tracks = _decode_tracks(columns)
+    return Scenario(
+        scenario_id=str(_texts(columns["scenario_id"])[0]),
+        city=str(_texts(columns["city"])[0]),
+        timestamps_ns=columns["timestamps_ns"].values,
+        num_observed=int(columns["num_observed"].values[0]),
+        focal_id=str(tracks.track_id[_focal(columns)[0]]),
+        tracks=tracks,
+        map=_decode_map(columns),
+        continued=int(columns["continued"].values[0]),
+    )
+
+
+def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
+    """Decode the parts of scenarios of equal window length; equals ``ScenarioBatch.of`` of the scenarios.
+
+    Raises:
+        DataError: no scenarios, or window lengths differ.
+        ValueError: damaged parts.
+    """
+    require(len(rows) > 0, "scenarios", "must not be empty")
+    columns = _concatenate(rows)
+    observed = columns["num_observed"].values
+    stamps = columns["timestamps_ns"]
+    windows = sorted(set(zip(observed.tolist(), stamps.lengths.tolist(), strict=True)))
+    require(len(windows) == 1, "num_observed", f"window lengths differ: {windows}")
+    num_observed, steps = windows[0]
+    scene = np.arange(len(rows))
+    return ScenarioBatch(
+        scenario_id=_texts(columns["scenario_id"]),
+        step_s=mean_step_s(stamps.values.reshape(-1, steps), num_observed),
+        num_observed=num_observed,
+        recorded=steps - columns["continued"].values.astype(np.int64),
+        focal=_focal(columns),
+        tracks=_decode_tracks(columns),
+        track_scene=np.repeat(scene, columns["object_type"].lengths),
+        map=_decode_map(columns),
+        lane_scene=np.repeat(scene, columns["lane_id"].lengths),
+        crossing_scene=np.repeat(scene, columns["crossing_id"].lengths),
+    )
+
+
+def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
+    """Concatenate each part over the ``S`` rows: a ragged array with one row per scenario."""
+    lengths = np.array([part_lengths(row) for row in rows])
+    offsets = np.zeros((len(PARTS), len(rows) + 1), np.int64)
+    np.cumsum(lengths.T, axis=1, out=offsets[:, 1:])
+    differing = (offsets[_CHECKED] != offsets[_REFERENCE]).any(axis=1)
+    if differing.any():
+        name = _COUNTED[int(differing.argmax())]
+        raise ValueError(f"{name} and {COLUMNS[name].like} differ in the number of entries")
+    columns: dict[str, Ragged] = {}
+    for number, name in enumerate(PARTS):
+        values = np.concatenate([row[number] for row in rows])
+        columns[name] = Ragged(values, offsets[number])
+    return columns
+
+
+def _focal(columns: dict[str, Ragged]) -> NDArray[np.int64]:
+    """``[S]`` rows of the focal tracks among all tracks."""
+    tracks = columns["object_type"]
+    focal = columns["focal"].values
+    if not ((focal >= 0) & (focal < tracks.lengths)).all():
+        raise ValueError("focal is no row of the tracks")
+    return tracks.offsets[:-1] + focal
+
+
+def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
+    steps = int(columns["timestamps_ns"].lengths[0])
+    names = _texts(_nested("track_id", columns))
+    bits = columns["valid"].values.reshape(len(names), -1)
+    valid = np.unpackbits(bits, axis=1, count=steps).view(np.bool_)
+    stored = np.flatnonzero(valid)
+    bytes_per_track = -(-steps // 8)
+    if bits.shape[1] != bytes_per_track or len(stored) != len(columns["position"].values):
+        raise ValueError("valid does not match the states")
+
+    def states(compact: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Insert zeros at the invalid steps."""
+        dense = np.zeros((valid.size, *compact.shape[1:]))
+        dense[stored] = compact
+        return dense.reshape(*valid.shape, *compact.shape[1:])
+
+    velocity_unit = np.repeat(columns["velocity_unit"].values, columns["velocity"].lengths)
+    return Tracks(
+        track_id=names,
+        object_type=columns["object_type"].values,
+        category=columns["category"].values,
+        valid=valid,
+        position=states(_metres("position", columns)),
+        heading=states(columns["heading"].values * HEADING_UNIT),
+        velocity=states(columns["velocity"].values * velocity_unit[:, None]),
+    )
+
+
+def _decode_map(columns: dict[str, Ragged]) -> LaneMap:
+    elements: dict[str, Any] = {name: columns[name].values for name in (*IDS, *LANE_CODES)}
+    elements["is_intersection"] = columns["is_intersection"].values != 0
+    for name in ID_ROWS:
+        elements[name] = _nested(name, columns)
+    for name in POLYLINES:
+        elements[name] = _polylines(name, columns)
+    return LaneMap(**elements)
+
+
+def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
+    points = _metres(name, columns)
+    height = columns[f"{name}_height"]
+    has_heights = height.lengths > 0
+    if (has_heights & (height.lengths != columns[name].lengths)).any():
+        raise ValueError(f"{name}_height does not have one entry per point")
+    if height.lengths.all():  # as in ScenarioBatch.of: heights only if all scenarios have them
+        points = np.concatenate((points, height.values[:, None]), axis=1)
+    return Ragged(points, _nested(name, columns).offsets)
+
+
+def _nested(name: str, columns: dict[str, Ragged]) -> Ragged:
+    """Divide a part into rows whose lengths are in another part."""
+    values = columns[name]
+    lengths = columns[f"{name}_lengths"]
+    rows = Ragged.from_lengths(values.values, lengths.values)
+    if (lengths.values < 0).any() or (rows.offsets[lengths.offsets] != values.offsets).any():
+        raise ValueError(f"{name} does not match its lengths")
+    return rows
+
+
+def _metres(name: str, columns: dict[str, Ragged]) -> NDArray[np.float64]:
+    """Convert millimetres from each scenario's origin to metres in the city frame, ``[N, 2]``."""
+    origin = np.stack((columns["origin_x"].values, columns["origin_y"].values), -1)
+    metres: NDArray[np.float64] = columns[name].values / PER_METRE
+    metres += np.repeat(origin, columns[name].lengths, axis=0)
+    return metres
+
+
+def _texts(letters: Ragged) -> NDArray[np.str_]:
+    # NumPy pads every string to the longest.
+    if len(letters) * int(letters.lengths.max(initial=0)) > MAX_BYTES:
+        raise ValueError("a text is too long")
+    ends = pa.py_buffer(letters.offsets.astype(np.int32))
+    texts = pa.StringArray.from_buffers(len(letters), ends, pa.py_buffer(letters.values))
+    return texts.to_numpy(zero_copy_only=False).astype(np.str_)
