@@ -103,8 +103,8 @@ def evaluate(
         scenarios_scored += len(scenarios)
         values = score_agents(agents, step_s, plausibility)
         values |= score_streams(scenarios, forecasts, agents, step_s)
-        agents_parts.append(agents_table(agents, values, plausibility))
-        scenes_parts.append(scenes_table(agents))
+        _append(agents_parts, agents_table(agents, values, plausibility))
+        _append(scenes_parts, scenes_table(agents))
         if check is not None:
             check.add(agents)
     if not scenarios_scored:
@@ -129,6 +129,14 @@ def evaluate(
         av2=check.summary() if check is not None else {},
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )
+
+
+def _append(parts: list[pa.Table], table: pa.Table) -> None:
+    """Append a table, joined with those before it that are not longer: small chunks take thrice the memory."""
+    parts.append(table)
+    while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
+        last = parts.pop()
+        parts[-1] = pa.concat_tables([parts[-1], last], promote_options="default").combine_chunks()
 
 
 def _nothing_to_score(store: ScenarioStore) -> str:
