@@ -9,7 +9,7 @@ import yaml
 
 from trajpred.evaluation import Evaluation
 from trajpred.evaluation.report import format_origin, format_table, joint_tables, markdown
-from trajpred.evaluation.table import cells, members
+from trajpred.evaluation.table import EVERY, members, summary
 from trajpred.metrics import METRICS, Column, headline
 from trajpred.metrics.registry import MODES
 from trajpred.model import Forecaster
@@ -123,8 +123,8 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
     agents = [f"{values['count']} {group}" for group, values in result.metrics.items()]
     intervals: list[str] = []
     for group in ("focal", "moving"):
-        rows = members(result.agents, group)
-        [[cell]] = cells(rows, [Column(METRICS["minFDE"], MODES)]).values()
+        agents_of = members(result.agents, group)
+        [cell] = summary(agents_of, columns=[Column(METRICS["minFDE"], MODES)])[EVERY].values()
         intervals.append(f"{group} {cell.interval.low:.2f} to {cell.interval.high:.2f} m")
     return [
         f"Evaluated on {result.scenarios} scenarios: {data}. Agents: {', '.join(agents)}. "

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, read_results
 from trajpred.evaluation.report import markdown
-from trajpred.evaluation.table import Interval
+from trajpred.evaluation.table import Interval, numbers
 from trajpred.viz.scene import save_scene
 from trajpred.viz.style import LIGHT, Role, style_axes
 
@@ -66,14 +66,13 @@ def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving") -> La
     """
     size = np.array([training_scenes(result) for result in results], np.float64)
     require(len(set(size)) >= 3, "results", "must be of at least three numbers of training scenes")
-    validation_scenes = results[0].per_scenario.get("scenario_id")
-    for result in results:
-        same = result.per_scenario.get("scenario_id") == validation_scenes
-        require(same, "results", "must be of the same validation scenes")
+    rows = [result.rows(group) for result in results]
+    for other in rows:
+        same = other.select(["scenario_id", "ids"]) == rows[0].select(["scenario_id", "ids"])
+        require(same, "results", "must be of the same agents of the same validation scenes")
     require(scenes >= size.max(), "scenes", f"must be at least those of the results, {size.max():,.0f}")
-    count = np.array(list(results[0].by_scenario("count", group).values()))
-    means = np.array([list(result.by_scenario(METRIC, group).values()) for result in results])
-    total = np.where(count > 0, means, 0.0) * count
+    count = rows[0]["count"].to_numpy()
+    total = np.stack([numbers(other, METRIC) for other in rows]) * count
     random = np.random.default_rng(0)
     drawn = random.multinomial(len(count), np.full(len(count), 1 / len(count)), size=RESAMPLES)
     times = np.concatenate((np.ones((1, len(count))), drawn))  # the first is the sample itself

@@ -72,10 +72,10 @@ def test_a_missing_film_encoder_is_reported_before_anything_is_made(
 def test_the_worst_of_an_evaluation_are_drawn(
     store: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {one["predictor"]: one["per_scenario"] for one in json.loads(results.read_text())}
+    found = {one["predictor"]: one["per_scenario"]["focal"] for one in json.loads(results.read_text())}
     for by, asked, limit in (("minFDE6", "lane_following", 2), ("minADE6", None, 1)):
         scores = found[asked or "constant_velocity"]
-        ranked = sorted(zip(scores[f"focal/{by}"], scores["scenario_id"], strict=True), reverse=True)[:limit]
+        ranked = sorted(zip(scores[by], scores["scenario_id"], strict=True), reverse=True)[:limit]
         given = ["--worst", results, "--by", by, "--limit", limit, "--out", tmp_path, "--dpi", 40]
         assert run("visualize", "--store", store, *given, *(["--checkpoint", asked] if asked else [])) == 0
         caption, *paths = capsys.readouterr().out.splitlines()

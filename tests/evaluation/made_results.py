@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from trajpred.evaluation import Evaluation
 
 STORE = {
@@ -25,16 +27,14 @@ def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:
     """Return an evaluation of two scenarios with these focal minFDE6."""
     metrics = {"focal": {"count": 2, "minFDE6": sum(fde) / 2}}
     columns = {
+        "scenario_id": ["x", "y"],
         "count": [1, 1],
         "ids": [7, 8],
         "minADE6": [1.0, 1.0],
         "minFDE6": list(fde),
         "brier-minFDE6": [fde[0] + 0.5, fde[1] + 0.5],
     }
-    per_scenario: dict[str, Any] = {"scenario_id": ["x", "y"]}
-    for group in ("focal", "moving"):
-        for metric, values in columns.items():
-            per_scenario[f"{group}/{metric}"] = values
+    per_scenario = dict.fromkeys(("focal", "moving"), pa.table(columns))
     return Evaluation(name, "val", 2, {"focal": 0}, metrics, per_scenario, training, STORE, MACHINE)
 
 

@@ -112,7 +112,7 @@ def test_several_times_give_several_tables(
     assert [one["observed_s"] for one in results] == [0.5] * 2 + [2.0] * 2
     assert {one["half"] for one in results} == {"deciding"}
     names = ScenarioStore(store_path, "train").halved("deciding").scenario_ids
-    assert {*results[0]["per_scenario"]["scenario_id"]} <= {*names}
+    assert {*results[0]["per_scenario"]["focal"]["scenario_id"]} <= {*names}
     assert run("compare", "--results", out) == 2
     assert "deciding half, after 2 s" in capsys.readouterr().err
 

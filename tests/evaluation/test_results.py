@@ -60,7 +60,12 @@ def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
     [
         ('"schema": 6', '"schema": 5', "schema"),
         ('"minFDE6": 1.5', '"minFDE6": "1.5"', "metrics"),
-        ('"focal/minFDE6": [1.0, 2.0]', '"focal/minFDE6": [1.0]', "per_scenario"),
+        ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0]', "per_scenario"),
+        ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0, "2"]', "per_scenario"),
+        ('"ids": [7, 8]', '"ids": [7, 8.5]', "per_scenario"),
+        ('"count": [1, 1]', '"count": [1, null]', "per_scenario"),
+        ('"count": [1, 1]', '"counts": [1, 1]', "per_scenario"),
+        ('"ids": [7, 8]', f'"ids": [7, {10**30}]', "per_scenario"),
         ('"scenario_id": ["x", "y"]', '"scenario_id": ["x", "x"]', "per_scenario"),
         ('"torch": "2.13"', '"torch": 2', "torch"),
         ('"scenarios": 2', '"scenarios": null', "scenarios"),
@@ -79,7 +84,7 @@ def test_fields_of_another_version_or_type_are_named(tmp_path: Path, old: str, n
 def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Path) -> None:
     write_results(tmp_path / "a.json", result("lost", (math.nan, math.inf)))
     found = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
-    assert found["per_scenario"]["focal/minFDE6"] == [None, None]
+    assert found["per_scenario"]["focal"]["minFDE6"] == [None, None]
     [read] = read_results(tmp_path / "a.json")
     assert all(math.isnan(value) for value in read.by_scenario("minFDE6").values())
     assert "nan" in format_recipes(by_recipe([read]))

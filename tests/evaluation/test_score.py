@@ -19,7 +19,7 @@ from trajpred.data.splits import GROUPS
 from trajpred.evaluation import Evaluation
 from trajpred.evaluation.agents import ScoredAgents, whole_seconds
 from trajpred.evaluation.score import agents_table, scenes_table, score_agents
-from trajpred.evaluation.table import FACTS, calibration_errors, cells, columns_in, members, parts_of
+from trajpred.evaluation.table import EVERY, FACTS, calibration_errors, columns_in, members, summary
 from trajpred.evaluation.truth import groups_of, truth_of
 from trajpred.metrics import headline
 from trajpred.predictors import load_predictor
@@ -78,26 +78,28 @@ def test_means_are_those_of_the_agents_and_parts_add_up(rows: list[Scenario]) ->
             assert means[name] == pytest.approx(
                 np.nanmean(values[name][rows_of_group].astype(float)), rel=1e-6
             )
-    columns = headline(6)
+    _, error, *_ = headline(6)
     for group in GROUPS:
         table = members(result.agents, group)
+        found = summary(table, [*FACTS])
+        assert found[EVERY][error].interval.mean == pytest.approx(result.metrics[group]["minFDE6"])
         for fact in FACTS:
-            found = cells(table, columns, fact, parts_of(result.agents, fact))
-            counts = [row[0].agents for row in found.values()]
-            assert sum(counts) == len(table)
-            total = sum(row[1].agents * row[1].interval.mean for row in found.values() if row[1].agents)
+            parts = [cells[error] for (of_fact, _), cells in found.items() if of_fact == fact]
+            assert sum(cell.agents for cell in parts) == len(table)
+            total = sum(cell.agents * cell.interval.mean for cell in parts if cell.agents)
             assert total / len(table) == pytest.approx(result.metrics[group]["minFDE6"], rel=1e-9)
 
 
 def test_numeric_facts_are_broken_down_by_intervals(rows: list[Scenario]) -> None:
     result, truth = scored(rows, Scattered()), truth_of(rows, 60)
     assert result.agents is not None
-    speeds = parts_of(result.agents, "speed")
-    assert speeds == ["0 to 0.5", "0.5 to 5", "5 to 10", "10 to 15", "15 and more"]
-    assert parts_of(result.agents, "neighbours") == ["0", "1 to 4", "5 to 9", "10 to 19", "20 and more"]
-    found = cells(result.agents, headline(6), "speed", speeds)
+    found = summary(result.agents, ["speed", "neighbours"])
+    names = [name for fact, name in found if fact == "speed"]
+    assert names == ["0 to 0.5", "0.5 to 5", "5 to 10", "10 to 15", "15 and more"]
+    names = [name for fact, name in found if fact == "neighbours"]
+    assert names == ["0", "1 to 4", "5 to 9", "10 to 19", "20 and more"]
     slow = ((truth["speed"] >= 0.5) & (truth["speed"] < 5)).sum()
-    assert found["0.5 to 5"][0].agents == slow > 0
+    assert found["speed", "0.5 to 5"][headline(6)[0]].agents == slow > 0
 
 
 def test_horizons_are_whole_seconds_of_the_agents_visible_then(rows: list[Scenario]) -> None:
@@ -300,9 +302,7 @@ def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
     errors = calibration_errors(agents)
     assert errors["ECE"].low <= errors["ECE"].mean < 0.05
     assert errors["top ECE"].mean < 0.08
-    columns = columns_in(agents)
-    [row] = cells(agents, columns).values()
-    for column, cell in zip(columns, row, strict=True):
+    for column, cell in summary(agents)[EVERY].items():
         if column.metric.kind == "calibration":
             level = float(column.title.split()[2].rstrip("%")) / 100
             tolerance = 0.01 if column.ahead is None else 0.05

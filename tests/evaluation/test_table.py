@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from numpy.typing import NDArray
 
@@ -35,11 +36,12 @@ def scored(
 ) -> Evaluation:
     """An evaluation with these minFDE6 of focal and ``count`` moving agents, the scenarios in ``order``."""
     rows = np.arange(len(values)) if order is None else order
-    per_scenario: dict[str, Any] = {"scenario_id": [f"s{i}" for i in rows]}
+    per_scenario: dict[str, pa.Table] = {}
     for group, agents in {"focal": np.ones(len(values), int), "moving": count}.items():
         if agents is not None:
-            per_scenario |= {f"{group}/{name}": agents[rows].tolist() for name in ("count", "ids")}
-            per_scenario |= {f"{group}/minFDE6": values[rows].tolist()}
+            columns = {"scenario_id": [f"s{i}" for i in rows], "count": agents[rows], "ids": agents[rows]}
+            table = pa.table({**columns, "minFDE6": values[rows]})
+            per_scenario[group] = table.filter(pc.field("count") > 0)
     return Evaluation(name, "val", len(values), {}, {}, per_scenario)
 
 

@@ -93,7 +93,7 @@ def test_real_scenarios_by_a_plain_program(store_path: Path) -> None:
         for name, values in zip(CHANGES, np.mean(pairs, axis=0), strict=True):
             plain[name].append(float(values))
     for name in CHANGES:
-        assert result.per_scenario[f"focal/{name}"] == pytest.approx(plain[name], abs=1e-4), name
+        assert result.per_scenario["focal"][name].to_pylist() == pytest.approx(plain[name], abs=1e-4), name
         assert result.metrics["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5), name
     assert result.agents is not None
     focal = members(result.agents, "focal")

@@ -199,7 +199,8 @@ def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
     results = ROOT / "datasets" / "argoverse1" / "results" / "reporting"
     seed = json.loads((results / "constant_velocity.json").read_text())
-    seed["per_scenario"] = {name: values[:2] for name, values in seed["per_scenario"].items()}
+    for rows in seed["per_scenario"].values():
+        rows |= {name: values[:2] for name, values in rows.items()}
     read = of_file(path := folder / "results.json", lambda: format_recipes(by_recipe(read_results(path))))
     return Reader(json.dumps(seed).encode(), json_of, read)
 

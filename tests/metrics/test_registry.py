@@ -46,7 +46,7 @@ def test_registered_metric_appears_in_tables_and_json(
     assert result.agents is not None
     focal = result.agents.filter(pc.field("focal"))
     assert pc.mean(focal["medianFDE6_6s"]).as_py() == pytest.approx(mean)
-    assert len(written["per_scenario"]["focal/medianFDE6"]) == written["scenarios"]
+    assert len(written["per_scenario"]["focal"]["medianFDE6"]) == written["scenarios"]
     _, main, horizons, *_ = tables(result)
     rows = {row[0]: row[1].split()[0] for row in main.rows}
     assert rows["minADE in metres6"] == rows["minADE6"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tools.scaling import draw, fit, main, table
@@ -23,14 +25,9 @@ def result(share: float, spread: float = 0.0, name: str = "s") -> Evaluation:
     random = np.random.default_rng(1)
     count = random.integers(0, 5, 300)
     values = FACTOR * (share * FULL) ** -EXPONENT * np.exp(spread * random.normal(size=300))
-    errors = np.where(count > 0, values, None).tolist()
-    columns = {
-        "scenario_id": [f"{name}{i}" for i in range(300)],
-        "focal/count": count.tolist(),
-        "focal/minFDE6": errors,
-        "moving/count": count.tolist(),
-        "moving/minFDE6": errors,
-    }
+    names = [f"{name}{i}" for i in range(300)]
+    rows = pa.table({"scenario_id": names, "count": count, "ids": count, "minFDE6": values})
+    columns = dict.fromkeys(("focal", "moving"), rows.filter(pc.field("count") > 0))
     training = {"steps": 500, "batch_size": 16, "epoch": 1 / share}
     return Evaluation(f"share {share}", "val", 300, {}, {"focal": {"count": 300}}, columns, training)
 

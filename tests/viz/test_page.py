@@ -81,11 +81,11 @@ def test_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
     store, predictor = ScenarioStore(ensure_store(SAMPLE_STORE), "val"), load_predictor("lane_following")
     page = write(tmp_path / "page.html", list(store), predictor)
     evaluation = evaluate(predictor, store, progress=False)
-    known, index = evaluation.per_scenario, page.index
+    known, index = evaluation.per_scenario["focal"].to_pydict(), page.index
     assert [entry["id"] for entry in index["scenes"]] == known["scenario_id"] == store.scenario_ids
     assert index["models"] == ["lane_following"]
     for i, name in enumerate(index["metrics"]):
-        assert [entry["metrics"][0][i] for entry in index["scenes"]] == known[f"focal/{name}"], name
+        assert [entry["metrics"][0][i] for entry in index["scenes"]] == known[name], name
     for fact in index["facts"]:
         values = [entry[fact] for entry in index["scenes"]]
         assert members(evaluation.agents, "focal")[fact].to_pylist() == values

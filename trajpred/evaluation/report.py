@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
@@ -17,22 +16,23 @@ from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.table import (
+    EVERY,
     FACTS,
     Cell,
+    Cells,
     Interval,
+    Summary,
     calibration_errors,
-    cells,
     change,
-    columns_in,
     compared_columns,
     fact_names,
     members,
     pairs,
-    parts_of,
     scene_cells,
+    summary,
     whole_columns,
 )
-from trajpred.metrics import Column, headline, metrics_of
+from trajpred.metrics import headline, metrics_of
 from trajpred.metrics.registry import MODES
 
 #: Printed below every report, because published tables follow different conventions.
@@ -65,57 +65,62 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     """
     facts = fact_names(by)
     assert result.agents is not None
-    built = [*_main(result), *joint_tables(result), *_av2(result)]
+    found: dict[str, Summary] = {}
+    for group in GROUPS:
+        found[group] = summary(members(result.agents, group), facts if group in groups else ())
+    built = [*_main(result, found), *joint_tables(result), *_av2(result)]
     for group in groups:
-        agents = members(result.agents, group)
-        if len(agents):
-            built += _over_time(agents, group)
-            built += [_breakdown(result.agents, agents, group, fact) for fact in facts]
+        if result.metrics[group]["count"]:
+            built += _over_time(found[group][EVERY], group)
+            built += [_breakdown(found[group], group, fact) for fact in facts]
     if "all" not in groups:  # stationary agents are in the group of all agents
-        built += _plausibility_ahead(members(result.agents, "all"), "all")
+        built += _plausibility_ahead(found["all"][EVERY], "all")
     return built
 
 
-def _main(result: Evaluation) -> Iterator[Table]:
+def _main(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
     """Build a table for each K, with the groups side by side; metrics without K are in the last one."""
     assert result.agents is not None
-    columns = whole_columns(result.agents)
-    by_group: dict[str, dict[str, str]] = {}
-    titles: list[str] = []
-    for group in GROUPS:
-        agents = members(result.agents, group)
-        titles.append(f"{group} ({len(agents):,})")
-        [row] = cells(agents, columns).values()
-        by_group[group] = {column.name: _text(cell) for column, cell in zip(columns, row, strict=True)}
-        if "probability" in agents.column_names and len(agents):
-            for name, error in calibration_errors(agents).items():
-                by_group[group][name] = format_interval(error)
-    ks = sorted({column.k for column in columns if column.k is not None})
+    whole = whole_columns(result.agents)
+    ks = sorted({column.k for column in whole if column.k is not None})
+    titles = [f"{group} ({result.metrics[group]['count']:,})" for group in GROUPS]
     for k in ks:
-        names = [column.name for column in columns if column.k == k]
+        rows: list[list[str]] = []
+        for column in whole:
+            if column.k == k or (column.k is None and k == ks[-1]):
+                of_groups = [found[group][EVERY][column] for group in GROUPS]
+                if any(cell.agents for cell in of_groups):
+                    rows.append([column.name, *map(_text, of_groups)])
         if k == ks[-1]:
-            names += [column.name for column in columns if column.k is None]
-            names += [name for name in ("ECE", "top ECE") if name in by_group["all"]]
-        rows = [[name, *(by_group[group].get(name, "-") for group in GROUPS)] for name in names]
+            rows += _calibration_rows(result)
         facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
-        shown = [row for row in rows if any(text != "-" for text in row[1:])]
-        yield Table(f"{result.predictor}: {facts}", ["", *titles], shown)
+        yield Table(f"{result.predictor}: {facts}", ["", *titles], rows)
+
+
+def _calibration_rows(result: Evaluation) -> list[list[str]]:
+    """Return a row for each expected calibration error, with the groups side by side."""
+    assert result.agents is not None
+    if "probability" not in result.agents.column_names:
+        return []
+    rows = {"ECE": ["ECE"], "top ECE": ["top ECE"]}
+    for group in GROUPS:
+        errors = calibration_errors(members(result.agents, group))
+        for name, row in rows.items():
+            row.append(format_interval(errors[name]) if errors else "-")
+    return list(rows.values())
 
 
 def joint_tables(result: Evaluation) -> Iterator[Table]:
     """Build the table of the joint metrics, of a predictor of joint futures."""
-    names = [metric.name for metric in metrics_of("joint")]
     rows: list[list[str]] = []
     for group, means in result.joint.items():
         if means["count"] and result.scenes is not None:
             counts = [f"{means[name]:,}" for name in ("count", "incomplete", "actors")]
             rows.append([group, *counts, *map(_text, scene_cells(result.scenes, group))])
     if rows:
-        yield Table(
-            f"{result.predictor}: joint futures",
-            ["agents", "scenarios", "incomplete", "actors", *names],
-            rows,
-        )
+        head = ["agents", "scenarios", "incomplete", "actors"]
+        head += [metric.name for metric in metrics_of("joint")]
+        yield Table(f"{result.predictor}: joint futures", head, rows)
 
 
 def _av2(result: Evaluation) -> Iterator[Table]:
@@ -129,49 +134,52 @@ def _av2(result: Evaluation) -> Iterator[Table]:
     yield Table("all agents by trajpred and by av2's own functions", head, rows)
 
 
-def _over_time(agents: pa.Table, group: str) -> Iterator[Table]:
+def _over_time(found: Cells, group: str) -> Iterator[Table]:
     """Build the tables of errors by seconds ahead, of plausibility likewise, and of updates."""
-    errors = headline(MODES)
-    yield from _by_time(agents, f"{group} agents as if the future ended after", "ahead", errors)
-    yield from _plausibility_ahead(agents, group)
+    of_errors = {column: cell for column, cell in found.items() if column.metric.headline}
+    yield from _by_time(of_errors, f"{group} agents as if the future ended after", "ahead")
+    yield from _plausibility_ahead(found, group)
     title = f"{group} agents visible at every update: errors and changes, by length of the history"
-    updates = [column._replace(after=None) for column in columns_in(agents) if column.after is not None]
-    yield from _by_time(agents, title, "after", list(dict.fromkeys(updates)))
+    yield from _by_time(found, title, "after")
 
 
-def _plausibility_ahead(agents: pa.Table, group: str) -> Iterator[Table]:
-    if "probability" not in agents.column_names:
-        return
-    title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
-    columns = [
-        column._replace(ahead=None) for column in columns_in(agents) if column.ahead and column.metric.ahead
-    ]
-    yield from _by_time(agents, title, "ahead", list(dict.fromkeys(columns)))
+def _plausibility_ahead(found: Cells, group: str) -> Iterator[Table]:
+    """Build the table of what is evaluated by seconds ahead with ``--plausibility`` only."""
+    of_people = {column: cell for column, cell in found.items() if column.metric.ahead}
+    if any(column.metric.kind == "plausibility" for column in of_people):
+        title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
+        yield from _by_time(of_people, title, "ahead")
 
 
-def _by_time(agents: pa.Table, title: str, field: str, columns: Sequence[Column]) -> Iterator[Table]:
+def _by_time(found: Cells, title: str, field: str) -> Iterator[Table]:
     """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
-    known = columns_in(agents)
-    times = dict.fromkeys(getattr(column, field) for column in known)
+    by_time: dict[float, dict[str, Cell]] = {}
+    for column, cell in found.items():
+        time = getattr(column, field)
+        if time is not None:
+            by_time.setdefault(time, {})[column.title] = cell
+    names: dict[str, None] = {}
+    for cells in by_time.values():
+        names |= dict.fromkeys(cells)
     rows: list[list[str]] = []
-    for time in sorted(filter(None, times)):
-        present = [column for column in columns if column._replace(**{field: time}) in known]
-        [found] = cells(agents, [column._replace(**{field: time}) for column in present]).values()
-        texts = dict(zip(present, map(_text, found), strict=True))
-        count = max(cell.agents for cell in found)
-        rows.append([f"{time:g} s", str(count), *(texts.get(column, "-") for column in columns)])
+    for time in sorted(by_time):
+        cells = by_time[time]
+        count = max(cell.agents for cell in cells.values())
+        texts = [_text(cells[name]) if name in cells else "-" for name in names]
+        rows.append([f"{time:g} s", str(count), *texts])
     if rows:
-        yield Table(title, ["", "agents", *(column.title for column in columns)], rows)
+        yield Table(title, ["", "agents", *names], rows)
 
 
-def _breakdown(every: pa.Table, agents: pa.Table, group: str, fact: str) -> Table:
+def _breakdown(found: Summary, group: str, fact: str) -> Table:
     """Build a table with a row for each value of a fact that has agents."""
-    columns = headline(MODES)
-    found = cells(agents, columns, fact, parts_of(every, fact))
-    rows = [[part, str(row[0].agents), *map(_text, row)] for part, row in found.items() if row[0].agents]
-    return Table(
-        f"{group} agents by {FACTS[fact]}", ["", "agents", *(column.title for column in columns)], rows
-    )
+    rows: list[list[str]] = []
+    for (of_fact, part), cells in found.items():
+        count = max(cell.agents for cell in cells.values())
+        if of_fact == fact and count:
+            rows.append([part, str(count), *map(_text, cells.values())])
+    titles = [column.title for column in headline(MODES)]
+    return Table(f"{group} agents by {FACTS[fact]}", ["", "agents", *titles], rows)
 
 
 def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterator[Table]:
@@ -186,12 +194,12 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterato
         rows: list[list[str]] = []
         for result in results:
             assert result.agents is not None
-            agents = members(result.agents, group)
-            [row] = cells(agents, columns).values()
+            cells = summary(members(result.agents, group), columns=columns)[EVERY]
             changed = "-"
             if result is not first:
                 changed = format_interval(change([result], [first], group).metrics["minFDE6"], "+")
-            rows.append([result.predictor, f"{len(agents):,}", *map(_text, row), changed])
+            count = f"{result.metrics[group]['count']:,}"
+            rows.append([result.predictor, count, *map(_text, cells.values()), changed])
         title = listing(f"{group} agents, perturbed scenarios", first.part)
         yield Table(title, ["", "agents", *(column.title for column in columns), "change of minFDE6"], rows)
     for result in variants:

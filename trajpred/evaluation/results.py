@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from trajpred.data.files import atomic_file, require_file
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
-from trajpred.errors import DataError
-from trajpred.evaluation.table import compared_columns, members, whole_columns
+from trajpred.errors import DataError, require
+from trajpred.evaluation.table import compared_columns, members, numbers, whole_columns
 from trajpred.metrics import metrics_of
 
 #: Version of the files: it changes with the meaning of a key, not with new keys.
@@ -27,6 +27,8 @@ VERSION = 6
 HEADER = b"trajpred"
 #: No metric in metres, seconds or fractions is larger; sums of such numbers do not overflow.
 LARGEST = 1e12
+#: Columns of the tables per scenario beside the means.
+TYPES = {"scenario_id": pa.string(), "count": pa.int64(), "ids": pa.int64()}
 #: Types of the facts about trainings, stores and machines that tables use.
 _FACTS: dict[str, Any] = {
     **dict.fromkeys(("recipe", "weights", "gpu"), str | None),
@@ -52,9 +54,9 @@ class Evaluation:
             ``moving``, ``all``; ``count`` is the number of agents.
         joint: ``joint[group][name]`` of the groups ``scored`` and ``all``: means of the joint metrics over
             scenes, ``count`` of the scenes that are joint, number of ``actors`` and of ``incomplete`` scenes.
-        per_scenario: ``scenario_id``, unique, and for the groups ``focal`` and ``moving`` the number of
-            agents ``GROUP/count``, a checksum of their ids ``GROUP/ids``, and the means ``GROUP/METRIC`` of
-            :func:`compared_columns` (metres, to 0.1 mm); lists of equal length.
+        per_scenario: for the groups ``focal`` and ``moving`` a table of the scenarios with such agents:
+            ``scenario_id``, their ``count``, a checksum of their ``ids``, and their means of
+            :func:`compared_columns` (metres, to 0.1 mm).
         packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
@@ -76,7 +78,7 @@ class Evaluation:
     scenarios: int
     missing: dict[str, int]
     metrics: dict[str, dict[str, float]]
-    per_scenario: dict[str, list[Any]] = field(default_factory=dict)
+    per_scenario: dict[str, pa.Table] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -95,17 +97,18 @@ class Evaluation:
         """Summarise the tables; ``facts`` are the other attributes."""
         metrics: dict[str, dict[str, float]] = {}
         missing: dict[str, int] = {}
-        means = [column.name for column in whole_columns(agents) if not column.metric.weight]
+        predicted = agents["predicted"].to_numpy()
         for group in GROUPS:
-            rows = members(agents, group)
-            metrics[group] = {"count": len(rows)}
-            missing[group] = pc.sum(agents[group]).as_py() - len(rows)
-            for name in means:
-                mean = pc.mean(rows[name].cast(pa.float64())).as_py()
-                if mean is not None:
-                    metrics[group][name] = mean
-        predicted = members(agents, "all")["scenario_id"]
-        missing["scenarios"] = facts["scenarios"] - pc.count_distinct(predicted).as_py()
+            member = agents[group].to_numpy()
+            chosen = member & predicted
+            metrics[group] = {"count": int(chosen.sum())}
+            missing[group] = int(member.sum() - chosen.sum())
+            for column in whole_columns(agents):
+                values = numbers(agents, column.name)[chosen]
+                if not column.metric.weight and not np.isnan(values).all():
+                    metrics[group][column.name] = float(np.nanmean(values))
+        covered = pc.count_distinct(agents["scenario_id"].filter(agents["predicted"])).as_py()
+        missing["scenarios"] = facts["scenarios"] - covered
         return cls(
             **facts,
             agents=agents,
@@ -113,7 +116,7 @@ class Evaluation:
             metrics=metrics,
             missing=missing,
             joint={} if scenes is None else joint_means(scenes),
-            per_scenario=_per_scenario(agents),
+            per_scenario={group: _per_scenario(agents, group) for group in PAIRED_GROUPS},
         )
 
     def __repr__(self) -> str:
@@ -170,27 +173,22 @@ class Evaluation:
 
         Raises: DataError if it is not recorded.
         """
-        column = f"{group}/{metric}"
-        if column not in self.per_scenario:
-            raise DataError(f"the result of {self.predictor} has no {column} of each scenario")
-        values = [math.nan if value is None else value for value in self.per_scenario[column]]
-        return dict(zip(self.per_scenario["scenario_id"], values, strict=True))
+        rows = self.rows(group)
+        if metric not in rows.column_names:
+            raise DataError(f"the result of {self.predictor} has no {metric} of {group} agents by scenario")
+        return dict(zip(rows["scenario_id"].to_pylist(), numbers(rows, metric).tolist(), strict=True))
 
     def rows(self, group: str, by_agent: bool = False) -> pa.Table:
-        """Return ``scenario_id``, ``count`` and metrics of ``group``: a row per scenario, or per agent."""
+        """Return ``scenario_id``, ``count`` and metrics of ``group``: a row per scenario, or per agent.
+
+        Raises: DataError if they are not recorded.
+        """
         if by_agent and self.agents is not None:
-            agents = members(self.agents, group)
-            names = [column.name for column in compared_columns() if column.name in agents.column_names]
-            one = pa.array(np.ones(len(agents), np.int64))
-            return agents.select(["scenario_id", "track_id", *names]).append_column("count", one)
-        columns = {"scenario_id": pa.array(self.per_scenario["scenario_id"], pa.string())}
-        for name, values in self.per_scenario.items():
-            of, _, metric = name.partition("/")
-            if of == group:
-                columns[metric] = pa.array(values, pa.int64() if metric in ("count", "ids") else pa.float64())
-        if not {"count", "ids"} <= columns.keys():
-            raise DataError(f"the result of {self.predictor} has no {group} agents of each scenario")
-        return pa.table(columns).filter(pc.field("count") > 0)
+            rows = members(self.agents, group, ["scenario_id", "track_id", *_compared_in(self.agents)])
+            return rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
+        if group not in self.per_scenario:
+            raise DataError(f"the result of {self.predictor} has no {group} agents by scenario")
+        return self.per_scenario[group]
 
     def worst(self, metric: str, count: int) -> dict[str, float]:
         """Return the ``count`` scenarios with the largest ``metric`` of the focal agent, worst first.
@@ -220,31 +218,26 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
     return means
 
 
-def _per_scenario(agents: pa.Table) -> dict[str, list[Any]]:
+def _compared_in(agents: pa.Table) -> list[str]:
+    """List those of the compared columns that a table has."""
+    return [column.name for column in compared_columns() if column.name in agents.column_names]
+
+
+def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
     """Average what is compared over each scenario's agents; scenarios without agents are omitted."""
-    names = [column.name for column in compared_columns() if column.name in agents.column_names]
-    table = pa.table({"scenario_id": agents["scenario_id"].unique()})
-    table = table.append_column("row", pa.array(np.arange(len(table))))
-    for group in PAIRED_GROUPS:
-        rows = members(agents, group)
-        means = rows.group_by("scenario_id", use_threads=False).aggregate(
-            [("predicted", "count"), ("track_id", "list"), *((name, "mean") for name in names)]
-        )
-        ids = pa.array([_checksum(tracks) for tracks in means["track_id_list"].to_pylist()], pa.int64())
-        means = means.set_column(means.column_names.index("track_id_list"), "ids", ids)
-        titles = {"predicted_count": "count", "ids": "ids", **{f"{name}_mean": name for name in names}}
-        renamed = [f"{group}/{titles[name]}" if name in titles else name for name in means.column_names]
-        table = table.join(means.rename_columns(renamed), "scenario_id")
-    counts = [pc.fill_null(table[f"{group}/count"], 0) for group in PAIRED_GROUPS]
-    some = pc.greater(pc.add(*counts), 0)
-    table = table.filter(some).sort_by("row")
-    lists: dict[str, list[Any]] = {"scenario_id": table["scenario_id"].to_pylist()}
-    for group in PAIRED_GROUPS:
-        for name in ("count", "ids"):
-            lists[f"{group}/{name}"] = pc.fill_null(table[f"{group}/{name}"], 0).to_pylist()
-        for name in names:
-            lists[f"{group}/{name}"] = pc.round(table[f"{group}/{name}"], 4).to_pylist()
-    return lists
+    names = _compared_in(agents)
+    rows = members(agents, group, ["scenario_id", "track_id", *names])
+    wanted = [("track_id", "list"), *((name, "mean") for name in names)]
+    means = rows.group_by("scenario_id", use_threads=False).aggregate(wanted)
+    tracks = means["track_id_list"]
+    columns: dict[str, Any] = {
+        "scenario_id": means["scenario_id"],
+        "count": pc.list_value_length(tracks).cast(pa.int64()),
+        "ids": pa.array([_checksum(ids) for ids in tracks.to_pylist()], pa.int64()),
+    }
+    for name in names:
+        columns[name] = pc.round(means[f"{name}_mean"], 4)
+    return pa.table(columns)
 
 
 def _checksum(track_ids: Sequence[str]) -> int:
@@ -311,7 +304,9 @@ def _to_text(evaluation: Evaluation) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Replace non-finite numbers, which JSON does not have, by None."""
+    """Replace non-finite numbers, which JSON does not have, by None, and tables by their columns."""
+    if isinstance(value, pa.Table):
+        return finite(value.to_pydict())
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
     if isinstance(value, list):
@@ -322,41 +317,60 @@ def finite(value: Any) -> Any:
 def read_results(path: str | Path) -> list[Evaluation]:
     """Read the evaluations of a file of :func:`write_results`. Raises: DataError, also on other versions."""
     require_file(Path(path))
-    table: pa.Table | None = None
     try:
-        if Path(path).suffix == ".parquet":
-            table = pq.read_table(path)
-            content = json.loads((table.schema.metadata or {})[HEADER])
-        else:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        records = content if isinstance(content, list) else [content]
-        versions = {record["schema"] for record in records} - {VERSION}
-        evaluations = [] if versions else [_evaluation(*pair, table) for pair in enumerate(records)]
+        records, agents = _read(Path(path))
+        for record in records:
+            if record["schema"] != VERSION:
+                problem = f"is version {record['schema']} of the results format, expected {VERSION}"
+                raise DataError(f"{problem}: evaluate again", field="schema")
+        evaluations = [_evaluation(record, number, agents) for number, record in enumerate(records)]
+        for evaluation in evaluations:
+            for name, correct in _checks(evaluation):
+                require(correct, name, "is not what trajpred evaluate writes")
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
+    except DataError as error:
+        raise error.located(path) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(f"is not a result of trajpred evaluate ({error})", file=path) from None
-    if versions:
-        problem = f"is version {versions.pop()} of the results format, expected {VERSION}: evaluate again"
-        raise DataError(problem, file=path, field="schema")
-    for evaluation in evaluations:
-        for name, correct in _checks(evaluation):
-            if not correct:
-                raise DataError("is not what trajpred evaluate writes", file=path, field=name)
     return evaluations
 
 
-def _evaluation(number: int, record: dict[str, Any], table: pa.Table | None) -> Evaluation:
+def _read(path: Path) -> tuple[list[dict[str, Any]], pa.Table | None]:
+    """Read what a file says of each evaluation, and the table of agents of a parquet file."""
+    agents: pa.Table | None = None
+    if path.suffix == ".parquet":
+        agents = pq.read_table(path)
+        content = json.loads((agents.schema.metadata or {})[HEADER])
+    else:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    return (content if isinstance(content, list) else [content]), agents
+
+
+def _evaluation(record: dict[str, Any], number: int, table: pa.Table | None) -> Evaluation:
     """Build an evaluation from the keys of a file that are known, with NaN for every metric that is null."""
     values = {column.name: record[column.name] for column in fields(Evaluation) if column.name in record}
     for name in ("metrics", "joint"):
         if name in values:
             values[name] = _with_nan(values[name])
     if table is None:
+        values["per_scenario"] = {group: _typed(rows) for group, rows in record["per_scenario"].items()}
         return Evaluation(**values)
     agents = table.filter(pc.field("evaluation") == number).drop_columns(["evaluation", "predictor"])
     joint = values.pop("joint")
     return replace(Evaluation.of_tables(agents, None, **values), joint=joint)
+
+
+def _typed(columns: dict[str, list[Any]]) -> pa.Table:
+    """Build a table per scenario. Raises: DataError if a column has other values than it must."""
+    arrays: dict[str, pa.Array] = {}
+    try:
+        for name, values in columns.items():
+            arrays[name] = pa.array(values, TYPES.get(name, pa.float64()))
+            require(arrays[name].to_pylist() == values, "per_scenario", f"{name} must be integers")
+        return pa.table(arrays)
+    except (pa.ArrowException, AttributeError, TypeError, OverflowError) as error:
+        raise DataError(f"is not what trajpred evaluate writes ({error})", field="per_scenario") from None
 
 
 def _with_nan(value: Any) -> Any:
@@ -381,18 +395,12 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
             yield name, name not in group or _has_type(group[name], expected)
     counted = ["count" in group for group in evaluation.metrics.values()]
     yield "metrics", "focal" in evaluation.metrics and all(counted)
-    table = evaluation.per_scenario
-    lengths = {len(values) for values in table.values()}
-    ids = table.get("scenario_id", [])
-    yield "per_scenario", not table or ("scenario_id" in table and len(lengths) == 1)
-    for name, values in table.items():
-        if name == "scenario_id":
-            yield "per_scenario", all(_has_type(value, str) for value in values)
-        elif name.endswith(("/count", "/ids")):
-            yield "per_scenario", all(isinstance(value, int) and _has_type(value, float) for value in values)
-        else:
-            yield "per_scenario", all(value is None or _has_type(value, float) for value in values)
-    yield "per_scenario", len(set(ids)) == len(ids)
+    for table in evaluation.per_scenario.values():
+        for name in TYPES:
+            yield "per_scenario", name in table.column_names and not table[name].null_count
+        yield "per_scenario", pc.count_distinct(table["scenario_id"]).as_py() == len(table)
+        for name in {*table.column_names} - {"scenario_id"}:
+            yield "per_scenario", bool((np.abs(np.nan_to_num(numbers(table, name))) <= LARGEST).all())
 
 
 def _has_type(value: Any, expected: Any) -> bool:

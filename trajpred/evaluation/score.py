@@ -132,7 +132,7 @@ def evaluate(
 
 
 def _append(parts: list[pa.Table], table: pa.Table) -> None:
-    """Append a table, joined with those before it that are not longer: small chunks take thrice the memory."""
+    """Append a table, joined with those before it that are not longer: small chunks take more memory."""
     parts.append(table)
     while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
         last = parts.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.errors import DataError, require
 from trajpred.metrics import METRICS, Column, columns_of, headline, metrics_of
 from trajpred.metrics.calibration import reliability
+from trajpred.metrics.registry import MODES
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
@@ -59,6 +60,13 @@ class Cell(NamedTuple):
     interval: Interval
 
 
+#: Means by metric.
+Cells: TypeAlias = dict[Column, Cell]
+#: The same of all agents (:data:`EVERY`), and by the name of a fact and of a part of the agents.
+Summary: TypeAlias = dict[tuple[str, str], Cells]
+EVERY = ("", "")
+
+
 def agent_field(column: Column) -> pa.Field:
     """Return the field of a metric, which says what it is."""
     metric, k, ahead, after = column
@@ -91,9 +99,10 @@ def compared_columns() -> list[Column]:
     return headline() + columns_of("streaming")
 
 
-def members(agents: pa.Table, group: str) -> pa.Table:
-    """Select the agents of a group that have a forecast."""
-    return agents.filter(pc.field(group) & pc.field("predicted"))
+def members(agents: pa.Table, group: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Select the agents of a group that have a forecast, and these columns of them, by default all."""
+    chosen = pc.and_(agents[group], agents["predicted"])
+    return (agents if columns is None else agents.select(columns)).filter(chosen)
 
 
 def fact_names(by: Sequence[str]) -> list[str]:
@@ -104,76 +113,82 @@ def fact_names(by: Sequence[str]) -> list[str]:
     return list(FACTS) if "all" in by else list(by)
 
 
-def parts_of(agents: pa.Table, fact: str) -> list[str]:
-    """List the values of a fact: intervals in order, words by descending frequency."""
+def numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """Return a column, NaN where it is null."""
+    values: NDArray[np.float64] = table[name].cast(pa.float64(), safe=False).to_numpy()
+    return values
+
+
+def parts(agents: pa.Table, fact: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the part ``[N]`` that each agent belongs to by a fact, and the names of the parts.
+
+    Intervals are in order, words by descending frequency. Without a fact there is one part, named ``""``.
+    """
+    if not fact:
+        return np.zeros(len(agents), np.int64), [""]
     if fact in BOUNDS:
-        return _interval_names(fact, agents[fact].type)
-    counts = agents.group_by(fact, use_threads=False).aggregate([([], "count_all")])
-    pairs = zip(counts[fact].to_pylist(), counts["count_all"].to_pylist(), strict=True)
-    return [value for value, _ in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))]
+        is_whole = pa.types.is_integer(agents[fact].type)
+        return np.digitize(numbers(agents, fact), BOUNDS[fact]), _interval_names(BOUNDS[fact], is_whole)
+    words, code, count = np.unique(agents[fact].to_numpy(), return_inverse=True, return_counts=True)
+    order = np.argsort(-count, kind="stable")
+    return np.argsort(order)[code], words[order].tolist()
 
 
-def _interval_names(fact: str, kind: pa.DataType) -> list[str]:
-    """Name the intervals of a numeric fact: ``5 to 10``, or of integers ``5 to 9``."""
+def _interval_names(bounds: Sequence[float], is_whole: bool) -> list[str]:
+    """Name intervals: ``5 to 10``, or of integers ``5 to 9``."""
     names: list[str] = []
     low = 0.0
-    for bound in BOUNDS[fact]:
-        high = bound - 1 if pa.types.is_integer(kind) else bound
+    for bound in bounds:
+        high = bound - 1 if is_whole else bound
         names.append(f"{low:g} to {high:g}" if low < high else f"{low:g}")
         low = bound
     return [*names, f"{low:g} and more"]
 
 
-def cells(
-    agents: pa.Table, columns: Sequence[Column], fact: str = "", parts: Sequence[str] = ("",)
-) -> dict[str, list[Cell]]:
-    """Compute the means of ``columns`` over the agents of each of the ``parts`` of a ``fact``, or over all.
+def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Column] | None = None) -> Summary:
+    """Compute the means over all ``agents``, and of the headline metrics those over each part by ``facts``.
 
     Agents that lack a value do not count. Intervals are by bootstrap over the scenarios of ``agents``: whole
-    scenarios are drawn, because the agents of one are not independent.
+    scenarios are drawn, because the agents of one are not independent; the same ones for all means.
+
+    Args:
+        columns: of the means over all agents; by default all metrics of the table.
+
+    Returns:
+        By fact and name of the part, :data:`EVERY` for all agents.
     """
-    scene, scenes = _codes(agents["scenario_id"])
-    part: Any = np.zeros(len(agents), np.int64)
-    if fact in BOUNDS:
-        part = np.digitize(agents[fact].to_numpy(), BOUNDS[fact])
-    elif fact:
-        part = pc.index_in(agents[fact], value_set=pa.array(parts))
-    rows: dict[str, Any] = {"scene": scene, "part": part}
-    for number, column in enumerate(columns):
-        values = agents[column.name].cast(pa.float64())
-        weight = pc.cast(values.is_valid(), pa.float64())
-        rows[f"agents {number}"] = weight
-        if column.metric.weight and column.ahead is None:
-            weight = pc.multiply(weight, agents[column.metric.weight])
-            values = pc.multiply(values, weight)
-        rows[f"total {number}"] = pc.fill_null(values, 0.0)
-        rows[f"weight {number}"] = weight
-    names = list(rows)[2:]
-    grouped = pa.table(rows).group_by(["scene", "part"], use_threads=False)
-    sums = grouped.aggregate([(name, "sum") for name in names])
-    dense = np.zeros((scenes, len(parts), len(columns), 3))
-    flat = np.stack([sums[f"{name}_sum"].to_numpy() for name in names], axis=1)
-    dense[sums["scene"].to_numpy(), sums["part"].to_numpy()] = flat.reshape(len(flat), len(columns), 3)
-    count, total, weight = np.moveaxis(dense, 3, 0)
-    size = (scenes, len(parts) * len(columns))
-    intervals = iter(_ratios(total.reshape(size), weight.reshape(size)))
-    found: dict[str, list[Cell]] = {}
-    for name, counts in zip(parts, count.sum(axis=0).astype(int).tolist(), strict=True):
-        found[name] = [Cell(agents, next(intervals)) for agents in counts]
+    scene, S = _codes(agents["scenario_id"])
+    keys: list[tuple[str, str, Column]] = []
+    sums: list[NDArray[np.float64]] = []
+    for fact in ("", *facts):
+        part, names = parts(agents, fact)
+        cell = scene * len(names) + part
+        for column in headline(MODES) if fact else columns or columns_in(agents):
+            values = numbers(agents, column.name)
+            known = ~np.isnan(values)
+            weight = known.astype(np.float64)
+            if column.metric.weight and column.ahead is None:
+                weight *= numbers(agents, column.metric.weight)
+            terms = (known, np.nan_to_num(values) * weight, weight)
+            totals = [np.bincount(cell, term, S * len(names)).reshape(S, len(names)) for term in terms]
+            sums.append(np.stack(totals))
+            keys += [(fact, name, column) for name in names]
+    count, total, weight = np.concatenate(sums, axis=2)
+    found: Summary = {}
+    for key, agents_of, interval in zip(keys, count.sum(axis=0).tolist(), ratios(total, weight), strict=True):
+        fact, name, column = key
+        found.setdefault((fact, name), {})[column] = Cell(int(agents_of), interval)
     return found
 
 
 def scene_cells(scenes: pa.Table, group: str) -> list[Cell]:
     """Compute the means of the joint metrics over the joint scenes of a group, or over their actors."""
-    rows = scenes.filter(pc.field("group") == group)
-    found: list[Cell] = []
-    for metric in metrics_of("joint"):
-        known = rows.filter(pc.is_valid(rows[metric.name]))
-        weight = known[metric.weight].to_numpy().astype(np.float64) if metric.weight else np.ones(len(known))
-        total = known[metric.name].to_numpy() * weight
-        [interval] = _ratios(total[:, None], weight[:, None])
-        found.append(Cell(len(known), interval))
-    return found
+    metrics = metrics_of("joint")
+    rows = scenes.filter((pc.field("group") == group) & pc.is_valid(pc.field(metrics[0].name)))
+    ones = np.ones(len(rows))
+    weight = np.stack([numbers(rows, metric.weight) if metric.weight else ones for metric in metrics], 1)
+    total = np.stack([numbers(rows, metric.name) for metric in metrics], 1) * weight
+    return [Cell(len(rows), interval) for interval in ratios(total, weight)]
 
 
 def _codes(names: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
@@ -182,12 +197,12 @@ def _codes(names: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
-def _ratios(total: NDArray[np.float64], weight: NDArray[np.float64]) -> list[Interval]:
+def ratios(total: NDArray[np.float64], weight: NDArray[np.float64]) -> list[Interval]:
     """Compute the means ``[C]`` of sums ``[S, C]`` of scenarios, with intervals; NaN without weight."""
     C = total.shape[1]
     sums = resampled(np.concatenate((total, weight), axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        drawn = sums[:, :C] / sums[:, C:]
+        drawn = np.divide(sums[:, :C], sums[:, C:], out=sums[:, :C])
         mean = total.sum(axis=0) / weight.sum(axis=0)
     return [_bounded(value, values) for value, values in zip(mean.tolist(), drawn.T, strict=True)]
 
@@ -224,15 +239,17 @@ def bootstrap(values: ArrayLike) -> Interval:
     """Compute the mean of ``values`` ``[N]`` with its interval. Raises: DataError if there are none."""
     sample = np.asarray(values, np.float64)
     require(sample.ndim == 1 and len(sample) > 0, "values", f"must be [N], is {list(sample.shape)}")
-    [interval] = _ratios(sample[:, None], np.ones((len(sample), 1)))
+    [interval] = ratios(sample[:, None], np.ones((len(sample), 1)))
     return interval
 
 
 def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
     """Compute the expected calibration error of all modes (``ECE``) and of the most probable ones alone.
 
-    ``top ECE`` is that of Guo et al. 2017.
+    ``top ECE`` is that of Guo et al. 2017. Empty without agents.
     """
+    if not len(agents):
+        return {}
     scene, scenes = _codes(agents["scenario_id"])
     best = agents["best"].to_numpy()
     probability = agents["probability"].combine_chunks()
@@ -254,27 +271,28 @@ def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
 
 
 class Pairs(NamedTuple):
-    """Rows that several evaluations have in common: agents, or of summaries the agents of a scenario.
+    """Rows that ``R`` evaluations have in common: agents, or of summaries the agents of a scenario.
 
     Attributes:
         scenario_id: ``[N]``.
         agents: ``[N]`` number of those of each row.
-        values: by metric ``[R, N]``, of each of ``R`` evaluations.
+        values: by metric ``[R, N]``.
     """
 
-    scenario_id: NDArray[np.str_]
+    scenario_id: pa.ChunkedArray
     agents: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
 
     def intervals(self, values: dict[str, NDArray[np.float64]]) -> dict[str, Interval]:
         """Compute the mean over agents of each of ``values`` ``[N]``; rows without a value do not count."""
-        scene, scenes = _codes(pa.chunked_array([pa.array(self.scenario_id)]))
-        columns = np.stack(list(values.values()), axis=1)
-        total = np.zeros((scenes, len(values)))
-        weight = np.zeros((scenes, len(values)))
-        np.add.at(total, scene, np.nan_to_num(columns) * self.agents[:, None])
-        np.add.at(weight, scene, ~np.isnan(columns) * self.agents[:, None])
-        return dict(zip(values, _ratios(total, weight), strict=True))
+        scene, S = _codes(self.scenario_id)
+        total = np.zeros((S, len(values)))
+        weight = np.zeros((S, len(values)))
+        for column, of_rows in enumerate(values.values()):
+            agents = self.agents * ~np.isnan(of_rows)
+            total[:, column] = np.bincount(scene, np.nan_to_num(of_rows) * agents, S)
+            weight[:, column] = np.bincount(scene, agents, S)
+        return dict(zip(values, ratios(total, weight), strict=True))
 
 
 def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
@@ -288,9 +306,8 @@ def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
     keys = ["scenario_id", "track_id"] if by_agent else ["scenario_id"]
     tables = [result.rows(group, by_agent) for result in evaluations]
     shared = set.intersection(*(set(table.column_names) for table in tables))
-    names = [name for name in tables[0].column_names if name in shared - {*keys, "count"}]
-    joined = tables[0].select([*keys, "count"])
-    joined = joined.append_column("row", pa.array(np.arange(len(joined))))
+    names = [name for name in tables[0].column_names if name in shared - {*keys, "count", "ids"}]
+    joined = tables[0].append_column("row", pa.array(np.arange(len(tables[0]))))
     for number, (result, table) in enumerate(zip(evaluations, tables, strict=True)):
         both = f"{first.predictor} and {result.predictor}"
         if not len(table):
@@ -298,21 +315,19 @@ def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
         if first.seconds and result.seconds and first.seconds[0] != result.seconds[0]:
             scored = f"{first.seconds[0]:g} and {result.seconds[0]:g} s"
             raise DataError(f"{both} were scored over {scored}: compare models of one horizon")
-        numbered = [f"{name} {number}" for name in names]
-        joined = joined.join(
-            table.select([*keys, *names]).rename_columns([*keys, *numbered]), keys, join_type="inner"
-        )
+        if number:
+            joined = joined.join(table, keys, join_type="inner", right_suffix=f" {number}")
         if not len(joined):
             raise DataError(f"{both} predict no {group} agent in common")
-        if not by_agent and not joined["ids 0"].equals(joined[f"ids {number}"]):
+        if number and not by_agent and not joined["ids"].equals(joined[f"ids {number}"]):
             raise DataError(f"{both} predict other {group} agents: compare their tables, .parquet")
     joined = joined.sort_by("row")
     values: dict[str, NDArray[np.float64]] = {}
     for name in names:
-        columns = [joined[f"{name} {number}"].cast(pa.float64()) for number in range(len(evaluations))]
-        if name != "ids" and all(len(column) > column.null_count for column in columns):
-            values[name] = np.stack([column.to_numpy() for column in columns])
-    return Pairs(np.array(joined["scenario_id"]), joined["count"].to_numpy(), values)
+        of_each = [numbers(joined, f"{name} {number}" if number else name) for number in range(len(tables))]
+        if not any(np.isnan(column).all() for column in of_each):
+            values[name] = np.stack(of_each)
+    return Pairs(joined["scenario_id"], joined["count"].to_numpy(), values)
 
 
 class Change(NamedTuple):
@@ -343,10 +358,9 @@ def change(first: Sequence[Evaluation], second: Sequence[Evaluation], group: str
         differences[metric] = values[: len(first)].mean(axis=0) - values[len(first) :].mean(axis=0)
     by_scenario: dict[str, float] = {}
     if "minFDE6" in differences:
-        scenes = pa.table({"id": paired.scenario_id, "change": differences["minFDE6"]})
-        means = (
-            scenes.group_by("id", use_threads=False).aggregate([("change", "mean")]).sort_by("change_mean")
-        )
+        rows = pa.table({"id": paired.scenario_id, "change": differences["minFDE6"]})
+        means = rows.group_by("id", use_threads=False).aggregate([("change", "mean")])
+        means = means.sort_by("change_mean")
         by_scenario = dict(zip(means["id"].to_pylist(), means["change_mean"].to_pylist(), strict=True))
     return Change(int(paired.agents.sum()), paired.intervals(differences), by_scenario)
 
