@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -63,7 +63,7 @@ class Record(pl.Callback):
         assert trainer.global_step not in self.losses, "validated twice"
         self.losses[trainer.global_step] = float(trainer.callback_metrics["val/loss"])
 
-    def __add__(self, other: Self) -> Record:
+    def __add__(self, other: Record) -> Record:
         assert not self.losses.keys() & other.losses.keys(), "validated twice"
         steps = self.steps + other.steps
         losses = self.losses | other.losses
