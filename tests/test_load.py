@@ -115,7 +115,11 @@ def measure(command: str, predictor: str, store: str, out: str, limit: str) -> l
 def test_memory_does_not_grow_with_the_number_of_scenarios(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, model: str
 ) -> None:
-    """Except for the row of each agent, which an evaluation keeps: 1 kB."""
+    """Except for the row of each agent, which an evaluation keeps: 1 kB.
+
+    Its columns are 0.3 kB: 38 metrics of 4 bytes, six facts, two ids and a fourth of two rows of the scene's
+    joint futures. Joining and summarising them takes as much again; the rest is what allocators hold back.
+    """
     monkeypatch.chdir(ROOT)
     script = f"import sys; from {__name__} import measure; print(measure(*sys.argv[1:]))"
     predictor = saved(tmp_path) if model == "checkpoint" else model

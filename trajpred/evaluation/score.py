@@ -46,6 +46,9 @@ from trajpred.predictors.predictions_file import reasons
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 
+#: Tables of batches that are joined together.
+AT_ONCE = 64
+
 
 def evaluate(
     predictor: Predictor,
@@ -78,8 +81,8 @@ def evaluate(
     _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
     check = Av2Check() if check_with_av2 else None
     start = time.monotonic()
-    agents_parts: list[pa.Table] = []
-    scenes_parts: list[pa.Table] = []
+    agents_rows = _Rows()
+    scenes_rows = _Rows()
     scenarios_scored = 0
     step_s = 0.0
     seconds: list[float] = []
@@ -103,19 +106,19 @@ def evaluate(
         scenarios_scored += len(scenarios)
         values = score_agents(agents, step_s, plausibility)
         values |= score_streams(scenarios, forecasts, agents, step_s)
-        _append(agents_parts, agents_table(agents, values, plausibility))
-        _append(scenes_parts, scenes_table(agents))
+        agents_rows.add(agents_table(agents, values, plausibility))
+        scenes_rows.add(scenes_table(agents))
         if check is not None:
             check.add(agents)
     if not scenarios_scored:
         raise DataError(_nothing_to_score(store), file=store.path)
-    table = pa.concat_tables(agents_parts, promote_options="default")
+    table = agents_rows.table()
     if not pc.any(table["predicted"]).as_py():
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
     return Evaluation.of_tables(
         table,
-        pa.concat_tables(scenes_parts),
+        scenes_rows.table(),
         predictor=predictor.name,
         how=predictor.how,
         packages=foreign(code),
@@ -131,12 +134,26 @@ def evaluate(
     )
 
 
-def _append(parts: list[pa.Table], table: pa.Table) -> None:
-    """Append a table, joined with those before it that are not longer: small chunks take more memory."""
-    parts.append(table)
-    while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
-        last = parts.pop()
-        parts[-1] = pa.concat_tables([parts[-1], last], promote_options="default").combine_chunks()
+class _Rows:
+    """Rows that come in small tables, which take several times the memory of their values until joined."""
+
+    def __init__(self) -> None:
+        self.recent: list[pa.Table] = []
+        self.joined: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        self.recent.append(table)
+        if len(self.recent) == AT_ONCE:
+            self.joined.append(_joined(self.recent).combine_chunks())
+            self.recent = []
+
+    def table(self) -> pa.Table:
+        return _joined([*self.joined, *self.recent])
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables; columns that one lacks are null there."""
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _nothing_to_score(store: ScenarioStore) -> str:
