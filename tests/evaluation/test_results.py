@@ -60,6 +60,7 @@ def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
     [
         ('"schema": 6', '"schema": 5', "schema"),
         ('"minFDE6": 1.5', '"minFDE6": "1.5"', "metrics"),
+        ('"seconds": []', '"seconds": [3.0]', "seconds"),
         ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0]', "per_scenario"),
         ('"minFDE6": [1.0, 2.0]', '"minFDE6": [1.0, "2"]', "per_scenario"),
         ('"ids": [7, 8]', '"ids": [7, 8.5]', "per_scenario"),
@@ -110,7 +111,11 @@ def test_the_table_of_agents_is_what_its_summary_summarises(store_path: Path, tm
         assert replace(read, agents=None) == replace(one, agents=None, scenes=None)
     (tmp_path / "other.parquet").write_bytes(b"PAR1")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "foreign.parquet")
-    for name in ("other", "foreign"):
+    whole = pq.read_table(path)
+    moving = whole.column_names.index("moving")
+    pq.write_table(whole.set_column(moving, "moving", whole["city"]), tmp_path / "retyped.parquet")
+    pq.write_table(whole.drop_columns(["track_id"]), tmp_path / "without.parquet")
+    for name in ("other", "foreign", "retyped", "without"):
         with pytest.raises(DataError, match=f"{name}.parquet: is not a result of trajpred evaluate"):
             read_results(tmp_path / f"{name}.parquet")
 

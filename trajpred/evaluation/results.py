@@ -331,7 +331,7 @@ def read_results(path: str | Path) -> list[Evaluation]:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
     except DataError as error:
         raise error.located(path) from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise DataError(f"is not a result of trajpred evaluate ({error})", file=path) from None
     return evaluations
 
@@ -384,6 +384,7 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
     """Yield for each field whether it has the type and keys that tables rely on."""
     for name, expected in get_type_hints(Evaluation).items():
         yield name, name in ("agents", "scenes") or _has_type(getattr(evaluation, name), expected)
+    yield "seconds", len(evaluation.seconds) in (0, 2)
     training = evaluation.training
     wall_s = training.get("wall_s", 0)
     yield "wall_s", wall_s == wall_s  # not NaN
