@@ -85,7 +85,7 @@ def test_a_link_to_nothing_yet_is_filled(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system does not name open files")
 def test_an_open_file_is_written_directly(tmp_path: Path) -> None:
-    """As with ``--json /dev/fd/1 > out.txt``: what is written to the open file later is not lost."""
+    """As with ``--out /dev/fd/1 > out.txt``: what is written to the open file later is not lost."""
     path = tmp_path / "out.txt"
     with path.open("w") as file:
         with atomic_file(f"/dev/fd/{file.fileno()}") as unfinished:

@@ -15,6 +15,7 @@ from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.report import (
     CONVENTIONS,
+    Table,
     beside,
     change_tables,
     degradation,
@@ -50,14 +51,20 @@ def test_cells_are_the_numbers_of_the_evaluation(result: Evaluation) -> None:
             assert all("[" in cell or cell == "-" or lone for cell in cells), (table.title, row)
 
 
+def titled(title: str, found: Sequence[Table]) -> Table:
+    """Return the only table of this title."""
+    [table] = [one for one in found if one.title == title]
+    return table
+
+
 def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> None:
     titles = [one.title for one in tables(result, ["speed", "class"], ["all"])]
     assert titles[-2:] == ["all agents by speed (m/s)", "all agents by class"]
     assert len(tables(result, ["all"], ["all"])) == len(tables(result, groups=["all"])) + len(FACTS)
     with pytest.raises(DataError, match="'colour' is none of class, city, manoeuvre, speed, neighbours"):
         tables(result, ["colour"])
-    [focal] = [one for one in tables(result, ["class"], ["focal"]) if one.title == "focal agents by class"]
-    [every] = [one for one in tables(result, ["class"], ["all"]) if one.title == "all agents by class"]
+    focal = titled("focal agents by class", tables(result, ["class"], ["focal"]))
+    every = titled("all agents by class", tables(result, ["class"], ["all"]))
     assert sum(int(row[1]) for row in focal.rows) == result.scenarios
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
 
@@ -125,7 +132,8 @@ def test_less_input_has_its_paired_change(result: Evaluation) -> None:
     assert moving.title == "moving agents, perturbed scenarios"
     assert moving.rows[0][-1] == "-"
     assert moving.rows[1][-1] == "+0.50 [+0.50, +0.50]"
-    before, after = (float(row[3].split(" [")[0]) for row in moving.rows)
+    before = float(moving.rows[0][3].split(" [")[0])
+    after = float(moving.rows[1][3].split(" [")[0])
     assert after - before == pytest.approx(0.5, abs=0.011)
     assert joint.title == "blind: joint futures"
     assert not [*degradation([result], ["focal"])]

@@ -222,9 +222,10 @@ def test_no_window_of_a_validation_recording_is_trained_on(tmp_path: Path) -> No
         write_ind(tmp_path / "many", number, seconds=16, tracks=5)
     options = TableOptions(preset="ind")
     splits = SOURCE.scenarios(tmp_path / "many", options)
-    places = {split: {window.path for window in found} for split, found in splits.items()}
-    assert places["train"].isdisjoint(places["val"])
-    assert len(places["train"] | places["val"]) == 6
+    train_files = {window.path for window in splits["train"]}
+    val_files = {window.path for window in splits["val"]}
+    assert train_files.isdisjoint(val_files)
+    assert len(train_files | val_files) == 6
     # A single recording is divided in time: nothing that is recorded in one part is in the other.
     single = write_ind(tmp_path / "one", seconds=60)
     splits = SOURCE.scenarios(single, options)

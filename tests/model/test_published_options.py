@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
+from torch import nn
 
 import trajpred.model
 from tests.model.small import batch_of
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.model.token_encoder import TokenEncoder
+from trajpred.nn.published.gat import GATLayer
+from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
+from trajpred.nn.published.transformer_conv import TransformerConv
+from trajpred.nn.published.transformer_m import TransformerMEncoder
 from trajpred.training.lit_forecaster import LitForecaster
 
 #: By encoder, values of the options that are neither switches nor rates of dropout.
@@ -86,6 +91,13 @@ FIXED = {
     "layers",
     "options",
 }
+#: The operator to which an encoder passes further options (``**options``).
+OPERATORS: dict[str, type[nn.Module]] = {
+    "MultiHeadAttentionSceneEncoder": MultiHeadAttentionConv,
+    "StarSceneEncoder": GATLayer,
+    "TransformerConvSceneEncoder": TransformerConv,
+    "TransformerMSceneEncoder": TransformerMEncoder,
+}
 DECODER = {"class_path": "trajpred.model.HeadDecoder", "init_args": {"dim": 16}}
 
 
@@ -93,8 +105,8 @@ def parameters(encoder: str) -> dict[str, Parameter]:
     """Options of an encoder and of its operator."""
     kind = getattr(trajpred.model, encoder)
     named: dict[str, Parameter] = {}
-    if kind.options_of is not None:
-        named.update(signature(kind.options_of).parameters)
+    if encoder in OPERATORS:
+        named.update(signature(OPERATORS[encoder]).parameters)
     named.update(signature(kind).parameters)
     return {name: parameter for name, parameter in named.items() if name not in FIXED}
 

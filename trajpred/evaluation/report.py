@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -275,8 +276,12 @@ def _text(cell: Cell) -> str:
 
 def format_interval(interval: Interval, sign: str = "") -> str:
     """Format ``mean [low, high]``; the mean alone of a single scenario."""
-    mean, low, high = (format(value, f"{sign}.2f") for value in interval)
-    return mean if interval.low != interval.low else f"{mean} [{low}, {high}]"
+    mean = format(interval.mean, f"{sign}.2f")
+    if math.isnan(interval.low):
+        return mean
+    low = format(interval.low, f"{sign}.2f")
+    high = format(interval.high, f"{sign}.2f")
+    return f"{mean} [{low}, {high}]"
 
 
 def _signed(interval: Interval) -> list[str]:

@@ -119,8 +119,12 @@ def _groups(place: Place, options: TableOptions) -> tuple[tuple[str, ...], ...]:
     if not counts:
         return (("",),)
     names = sorted(counts, key=str)
-    group = np.cumsum([counts[name] for name in names]) // MAX_ROWS
-    return tuple(tuple(names[i] for i in np.flatnonzero(group == number)) for number in np.unique(group))
+    groups: dict[int, list[str]] = {}
+    rows_so_far = 0
+    for name in names:
+        rows_so_far += counts[name]
+        groups.setdefault(rows_so_far // MAX_ROWS, []).append(name)
+    return tuple(tuple(group) for group in groups.values())
 
 
 @lru_cache(maxsize=1)

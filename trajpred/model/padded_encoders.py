@@ -102,7 +102,6 @@ class TransformerMSceneEncoder(TokenEncoder):
         options: further arguments of the encoder.
     """
 
-    options_of: ClassVar = TransformerMEncoder
     # Weights on the graph token are omitted, so that rows sum to less than 1.
     attending: ClassVar = (BiasedAttention,)
 

@@ -42,7 +42,6 @@ class TransformerConvSceneEncoder(TokenEncoder):
         options: likewise. With ``add_self_loops``, edges have no features.
     """
 
-    options_of: ClassVar = TransformerConv
     attending: ClassVar = (TransformerConv,)
 
     def __init__(
@@ -107,7 +106,6 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
     Attention is reported unless the receiver is the context.
     """
 
-    options_of: ClassVar = MultiHeadAttentionConv
     attending: ClassVar = (MultiHeadAttentionConv,)
 
     def __init__(

@@ -23,7 +23,7 @@ from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import SceneTokens, TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
 from trajpred.nn import mlp
-from trajpred.nn.published.gat import GATEncoder, GATLayer
+from trajpred.nn.published.gat import GATEncoder
 from trajpred.nn.published.padded_attention import PaddedAttention
 
 
@@ -168,8 +168,6 @@ class StarSceneEncoder(TokenEncoder):
     Attention is reported of the GAT layers and of the cross-attention to the neighbours (both in the star of
     each agent), between the agents, and to the lanes; not of the attention to the history.
     """
-
-    options_of: ClassVar = GATLayer
 
     attending: ClassVar = (GATEncoder, PaddedAttention)
 

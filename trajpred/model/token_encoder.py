@@ -174,9 +174,6 @@ class TokenEncoder(nn.Module):
     #: Number of columns of ``graph.eigenvectors`` that the encoder reads; batches of its scene have them.
     num_eigenvectors: int = 0
 
-    #: The class that further options of the constructor (``**options``) are passed to.
-    options_of: ClassVar[type[nn.Module] | None] = None
-
     def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
         super().__init__()
         self.dim = dim

@@ -83,13 +83,13 @@ class Recording:
             found["rows"] = f"{repeated.sum():,} of {len(order):,} rows repeat a time of a track: left out"
         order = order[~repeated]
         track, time = track[order], time[order]
-        x, y, heading, vx, vy = (table[role].to_numpy()[order] for role in ("x", "y", "heading", "vx", "vy"))
+        heading = table["heading"].to_numpy()[order]
         largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
         degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={names.get('heading')}:deg"
         require(largest <= MAX_HEADING, names.get("heading", "heading"), degrees)
         step_s = _step_s(track, time, names["time"])
-        position = np.stack((x, y), -1)
-        given = np.stack((vx, vy), -1)
+        position = np.stack((table["x"], table["y"]), -1)[order]
+        given = np.stack((table["vx"], table["vy"]), -1)[order]
         estimated = causal_velocity_of_rows(track, time, position, step_s)
         found |= _oddities(track, time, position, heading, given)
         first = np.searchsorted(track, np.arange(len(ids)))

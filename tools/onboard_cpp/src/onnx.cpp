@@ -49,10 +49,10 @@ void add_provider(Ort::SessionOptions& options, const std::string& provider) {
 
 void add_providers(Ort::SessionOptions& options, const Providers& providers) {
   const std::vector<std::string> available = Ort::GetAvailableProviders();
+  std::string names;
+  for (const std::string& name : available) names += (names.empty() ? "" : ", ") + name;
   for (const std::string& provider : providers) {
     const bool exists = std::count(available.begin(), available.end(), provider) > 0;
-    std::string names;
-    for (const std::string& name : available) names += (names.empty() ? "" : ", ") + name;
     require(exists, "providers", provider + " is not in this ONNX Runtime, which has " + names);
     try {
       add_provider(options, provider);
