@@ -142,14 +142,15 @@ def test_the_default_model_does_not_diverge(
     assert loss[-20:].mean() < 0.5 * loss[:5].mean()
 
 
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
 def test_an_auxiliary_loss_that_the_config_lacks_has_weight_1(
-    real: list[Scenario], monkeypatch: pytest.MonkeyPatch
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     model = small_model()
     batch = batch_of(real[:1])
     before = model.losses(batch)
     auxiliary = {"extra": torch.tensor(0.25)}
-    monkeypatch.setattr(model.forecaster.encoder, "auxiliary_losses", lambda batch: auxiliary)
+    monkeypatch.setattr(getattr(model.forecaster, part), "auxiliary_losses", lambda *_: auxiliary)
     after = model.losses(batch)
     assert float(after["loss"] - before["loss"]) == pytest.approx(0.25, abs=1e-5)
     assert after["extra"] == 0.25

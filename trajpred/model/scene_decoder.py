@@ -108,6 +108,15 @@ class SceneDecoder(nn.Module):
         """
         raise DataError(f"{type(self).__name__} must have a forward, see {PAGE}", field="decoder")
 
+    def auxiliary_losses(self, prediction: Prediction, batch: HeteroData, agents: Tensor) -> dict[str, Tensor]:
+        """Return own losses on a marginal prediction by name; one that ``LossConfig`` lacks has weight 1.
+
+        Args:
+            prediction: what :meth:`forward` returned for ``agents``.
+            agents: ``[B]`` rows of ``batch`` that it contains.
+        """
+        return {}
+
 
 def _require_prediction(decoder: nn.Module, _: object, prediction: object) -> None:
     """Raise :class:`DataError` if a decoder returned anything but a prediction."""

@@ -123,7 +123,9 @@ class LitForecaster(pl.LightningModule):
             joint_losses = prediction_losses(worlds, batch, self.loss, joint=True)
             losses |= {f"joint_{name}": value for name, value in joint_losses.items()}
             losses["loss"] = losses["loss"] + self.loss.joint * joint_losses["loss"]
-        for name, value in self.forecaster.encoder.auxiliary_losses(batch).items():
+        auxiliary = self.forecaster.encoder.auxiliary_losses(batch)
+        auxiliary |= decoder.auxiliary_losses(prediction, batch, agents)
+        for name, value in auxiliary.items():
             weight = getattr(self.loss, name, 1.0)
             losses[name] = value
             losses["loss"] = losses["loss"] + weight * value
