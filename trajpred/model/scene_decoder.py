@@ -108,7 +108,9 @@ class SceneDecoder(nn.Module):
         """
         raise DataError(f"{type(self).__name__} must have a forward, see {PAGE}", field="decoder")
 
-    def auxiliary_losses(self, prediction: Prediction, batch: HeteroData, agents: Tensor) -> dict[str, Tensor]:
+    def auxiliary_losses(
+        self, prediction: Prediction, batch: HeteroData, agents: Tensor
+    ) -> dict[str, Tensor]:
         """Return own losses on a marginal prediction by name; one that ``LossConfig`` lacks has weight 1.
 
         Args:
