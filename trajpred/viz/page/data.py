@@ -158,9 +158,23 @@ def pack_scene(
         _require_same_scenario(scenario, result.forecast)
         if result.without is not None:
             _require_same_scenario(scenario, result.without)
-    tracks = scenario.tracks
     origin = focal_position(scenario)
-    scene: dict[str, Any] = {
+    scene = pack_tracks(scenario, origin)
+    scene["map"] = pack_map(scenario.map, origin)
+    scene["models"] = []
+    scene["without"] = []
+    for result in results:
+        scene["models"].append(pack_model(scenario, result, origin))
+        if result.without is not None:
+            scene["without"].append(pack_without(scenario, result.forecast, result.without, origin))
+    scene["removed"] = scenario.tracks.indices(removed).tolist()
+    return scene
+
+
+def pack_tracks(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
+    """Return what a scene has besides its map and forecasts; positions are relative to ``origin`` ``[2]``."""
+    tracks = scenario.tracks
+    packed: dict[str, Any] = {
         "id": scenario.scenario_id,
         "focal": scenario.focal,
         "observed": scenario.num_observed,
@@ -170,16 +184,8 @@ def pack_scene(
         "type": [OBJECT_TYPES[code] for code in tracks.object_type.tolist()],
         "role": [Role(code).name for code in roles(scenario).tolist()],
     }
-    scene.update(_pack_states(scenario, origin))
-    scene["map"] = pack_map(scenario.map, origin)
-    scene["models"] = []
-    scene["without"] = []
-    for result in results:
-        scene["models"].append(pack_model(scenario, result, origin))
-        if result.without is not None:
-            scene["without"].append(pack_without(scenario, result.forecast, result.without, origin))
-    scene["removed"] = tracks.indices(removed).tolist()
-    return scene
+    packed.update(_pack_states(scenario, origin))
+    return packed
 
 
 def _require_same_scenario(scenario: Scenario, forecast: Forecast) -> None:

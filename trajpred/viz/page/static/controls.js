@@ -30,6 +30,7 @@ function setStep(step) {
   const share = scene.last ? scene.now / scene.last : 0;
   get("now").style.left = `calc(8px + ${share} * (100% - 16px))`; // the thumb is 16 px wide
   if (index.streams) panes.forEach((pane) => updateSummary(pane, scene));
+  extension.stepped?.();
   redraw();
   updateAddress();
 }
@@ -67,7 +68,7 @@ function readAddress() {
 function updateAddress() {
   if (!state.scene || state.playing) return;
   const t = (state.step * state.scene.step_s).toFixed(state.scene.step_s < 0.09 ? 3 : 1);
-  const hash = `#scene=${encodeURIComponent(state.scene.id)}&t=${t}`;
+  const hash = `#scene=${encodeURIComponent(state.scene.id)}&t=${t}${extension.address?.() ?? ""}`;
   if (hash !== location.hash) history.replaceState(null, "", hash);
 }
 
@@ -153,9 +154,14 @@ function updateWithoutLabel(scene) {
   chip.title = `the forecast with ${trackNames(scene, scene.removed)} removed from the history (w)`;
 }
 
+/** Whether a key is for the browser, a dialog or a field, or comes before any scene. */
+function isTyping(event) {
+  const inField = event.target.matches("input:not([type=range]):not([type=checkbox]), select");
+  return inField || event.ctrlKey || event.metaKey || event.altKey || !state.scene || document.querySelector("dialog[open]");
+}
+
 function onKey(event) {
-  const typing = event.target.matches("input:not([type=range]):not([type=checkbox]), select");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !state.scene || get("help").open) return;
+  if (isTyping(event)) return;
   const focused = event.target.matches("button, input[type=checkbox]");
   const stopAt = (step) => { setPlaying(false); setStep(step); };
   const stride = event.shiftKey ? 10 : 1;
