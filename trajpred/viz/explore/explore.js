@@ -58,7 +58,7 @@ function refuse(sentence) {
 function show(scene, edits, script) {
   Object.assign(editor, { accepted: edits, script });
   Object.assign(state, { scene });
-  scene.last = editor.recorded.last; // time goes on to its end
+  Object.assign(scene, { last: editor.recorded.last, zero: editor.recorded.zero }); // time is that of the recording
   state.layers.without = Boolean(scene.edited);
   if (scene.tracks.includes(editor.added)) [state.selected, editor.added] = [editor.added, null];
   if (!scene.tracks.includes(state.selected)) state.selected = scene.focal;
@@ -122,25 +122,27 @@ function commit(parts) {
   ask();
 }
 
-/** The lane nearest to a point in metres: its row, its distance and its heading there. */
+/** The lane nearest to a point in metres: its row, its distance, and its point and heading there. */
 function nearestLane([px, py]) {
-  let best = { lane: null, distance: Infinity, heading: 0 };
+  let best = { lane: null, distance: Infinity, point: [px, py], heading: 0 };
   editor.recorded.lines.centerline.forEach((line, lane) => line.slice(1).forEach(([bx, by], i) => {
     const [[ax, ay], [dx, dy]] = [line[i], [bx - line[i][0], by - line[i][1]]];
     const share = Math.min(1, Math.max(0, ((px - ax) * dx + (py - ay) * dy) / (dx * dx + dy * dy || 1)));
-    const distance = Math.hypot(ax + share * dx - px, ay + share * dy - py);
-    if (distance < best.distance) best = { lane, distance, heading: Math.atan2(dy, dx) };
+    const point = [ax + share * dx, ay + share * dy];
+    const distance = Math.hypot(point[0] - px, point[1] - py);
+    if (distance < best.distance) best = { lane, distance, point, heading: Math.atan2(dy, dx) };
   }));
   return best;
 }
 
-/** Add a road user in the middle of the view, along the nearest lane; it is selected when the models have answered. */
+/** Add a road user in the middle of the view, a car on the nearest lane; it is selected when the models have answered. */
 function addRoadUser(object_type) {
   const { origin, tracks } = editor.recorded;
-  const heading = round(nearestLane([camera.x, camera.y]).heading, 3);
-  const state = { object_type, x: round(origin[0] + camera.x), y: round(origin[1] + camera.y), heading, speed: SPEED[object_type] };
+  const { point, heading } = nearestLane([camera.x, camera.y]);
+  const [x, y] = object_type === "vehicle" ? point : [camera.x, camera.y];
+  const at = { x: round(origin[0] + x), y: round(origin[1] + y), heading: round(heading, 3) };
   editor.added = tracks.length + editor.edits.added.length;
-  commit({ added: [...editor.edits.added, state] });
+  commit({ added: [...editor.edits.added, { object_type, ...at, speed: SPEED[object_type] }] });
 }
 
 /** Remove the selected road user, or return it. */

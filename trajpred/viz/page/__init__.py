@@ -46,7 +46,7 @@ SCRIPTS: tuple[str, ...] = (
     "main.js",
 )
 #: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
-RAMP_COLORS = 32
+RAMP_COLORS = 256
 
 
 def write_page(

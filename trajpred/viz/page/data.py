@@ -23,7 +23,15 @@ from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band
-from trajpred.viz.map_layer import boundaries, crossings, lane_tints, middle_pose, offset_line, polylines
+from trajpred.viz.map_layer import (
+    boundaries,
+    crossings,
+    lane_outlines,
+    lane_tints,
+    middle_pose,
+    offset_line,
+    polylines,
+)
 from trajpred.viz.overlays import mean_shift
 from trajpred.viz.style import PAINT, Role, mark_strokes, paint_of
 from trajpred.viz.view import View, focal_position
@@ -66,13 +74,16 @@ def pack_map(lanes: LaneMap, origin: np.ndarray) -> dict[str, Any]:
     everywhere = View(origin, 1e9, 1.0)
     outlines, bars = crossings(everywhere, lanes)
     centerlines = polylines(lanes.centerline)
+    ground = polylines(lanes.drivable_area)
+    if not ground:  # as in maps of vehicles, whose lanes are the road
+        ground = [outline for outline, _ in lane_outlines(everywhere, lanes)]
     tints: list[dict[str, Any]] = []
     for outline, tint in lane_tints(everywhere, lanes):
         area = _pack_polygon(outline, origin)
         area["tint"] = tint
         tints.append(area)
     return {
-        "ground": [_pack_polygon(polygon, origin) for polygon in polylines(lanes.drivable_area)],
+        "ground": [_pack_polygon(polygon, origin) for polygon in ground],
         "tint": tints,
         "crossing": [_pack_polygon(outline, origin) for outline in outlines],
         "bar": [_pack_polygon(bar, origin) for bar in bars],

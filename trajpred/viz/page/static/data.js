@@ -40,6 +40,7 @@ class Scene {
     this.headings = decode(stored.heading, 0.001);
     this.tracks = Array.from(stored.track_id.keys());
     this.now = this.observed - 1;
+    this.zero = this.now; // the step that times are relative to
     this.last = Math.max(this.steps, ...stored.models.map((model) => this.observed + model.steps)) - 1;
     this.end = this.steps - 1; // scenarios without a future may end with empty steps
     while (this.end > this.now && !this.tracks.some((track) => this.isValid(track, this.end))) this.end--;
@@ -58,6 +59,12 @@ class Scene {
 
   isValid(track, step) {
     return this.valid[track][step] === "1";
+  }
+
+  /** The time of a step relative to the last observed one, such as "−1.2 s". */
+  time(step) {
+    const seconds = (step - this.zero) * this.step_s;
+    return step === this.zero ? "now" : `${seconds < 0 ? "−" : "+"}${Math.abs(seconds).toFixed(1)} s`;
   }
 
   /** The step, or the last recorded one: forecasts may extend further. */

@@ -71,7 +71,7 @@ function selectNext(by) {
   fit();
 }
 
-/** Open a scene at a time in seconds, by default at its last observed step. */
+/** Open a scene at a time in seconds, relative to its last observed step, which is the default. */
 async function showScene(number, t = null) {
   if (state.playing) setPlaying(false);
   const before = state.number;
@@ -90,15 +90,15 @@ async function showScene(number, t = null) {
   get("tip").hidden = true;
   get("slider").max = scene.last;
   get("scene-id").textContent = scene.id;
-  const observed = `${(scene.observed * scene.step_s).toFixed(1)} s observed`;
-  get("scene-facts").textContent = [...entryFacts(entry), `${entry.agents} road users`, observed].join(" · ");
+  const agents = `${entry.agents} road user${entry.agents === 1 ? "" : "s"}`;
+  get("scene-facts").textContent = [...entryFacts(entry), agents].join(" · ");
   get("title").title = `${scene.id}\n${get("scene-facts").textContent}`;
   document.title = `${scene.id} · trajpred`;
   updateLegend(scene, index.themes[currentTheme()]);
   updateWithoutLabel(scene);
   extension.opened?.();
   select(scene.focal);
-  setStep(t === null ? scene.now : Math.round(t / scene.step_s));
+  setStep(scene.now + Math.round((t ?? 0) / scene.step_s));
   if (before !== number) fit();
 }
 
@@ -111,12 +111,12 @@ function nextScene(by) {
   if (listed[next] !== number) showScene(listed[next]);
 }
 
-/** Open the scene of the address; without a valid one, the first of the list. */
+/** Open the scene of the address; without a valid one, a typical one. */
 function followAddress() {
   const { scene, t } = readAddress();
   const number = index.scenes.findIndex((entry) => entry.id === scene);
   if (number >= 0) showScene(number, t);
-  else if (!state.scene) showScene(state.listed[0]);
+  else if (!state.scene) showScene(typicalScene());
 }
 
 initControls();

@@ -64,7 +64,7 @@ function updateSummary(pane, scene) {
     return;
   }
   if (scene.madeAt(pane.forecast) < scene.now) { // the chart has its scores
-    item("as predicted at", `${(scene.madeAt(pane.forecast) * scene.step_s).toFixed(1)} s`);
+    item("as predicted at", scene.time(scene.madeAt(pane.forecast)));
     return;
   }
   const senders = state.layers.attention ? sendersTo(scene, m, selected) : [];
@@ -105,7 +105,7 @@ function updateLegend(scene, colors) {
   const item = add(legend, "span", "probability 0");
   const ramp = add(item, "i");
   ramp.className = "ramp";
-  ramp.style.background = `linear-gradient(90deg, ${Array.from({ length: 11 }, (_, i) => probabilityColor(i / 10, colors))})`;
+  ramp.style.background = `linear-gradient(90deg, ${Array.from({ length: 41 }, (_, i) => probabilityColor(i / 40, colors))})`;
   item.append("100%");
   if (scene.models.some((model) => model.band)) {
     entry('<rect y="1" width="24" height="10" rx="2" opacity="0.35" stroke="none"/>', probabilityColor(0.4, colors), "80% band", 24);
