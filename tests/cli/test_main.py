@@ -120,6 +120,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("stress --perturb fog", "no-map"),
         ("evaluate --out folder", "--out: must end in .parquet, .json, .md, is folder"),
         ("predict --out predictions.csv", "must end in .parquet"),
+        ("explore --map a.osm --raw b", "--map: is explored alone"),
         ("visualize --scenario zz cd", "no split holds scenario 'zz'"),
     ],
 )

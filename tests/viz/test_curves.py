@@ -41,6 +41,7 @@ def test_every_logged_value_is_drawn_over_its_epoch_and_the_best_one_is_named() 
     assert [axes.get_title("left").rsplit(": ")[-1] for axes in metrics] == [f"{name}6" for name in PANELS]
     for axes in metrics:
         assert lines(axes) == {"focal 3.00": [[1, 3], [3, 1]]}, "the scored agents are no other ones"
+        assert axes.get_xticks().tolist() == [1, 3], "where validations are"
         [mark] = axes.collections
         assert mark.get_offsets().tolist() == [[1, 3]]
 

@@ -111,6 +111,27 @@ def test_everything_can_be_done_with_keys(browser: Browser, both: Path) -> None:
     assert browser.ask("camera.scale") == pytest.approx(scale)
     browser.key("/")
     assert browser.ask("document.activeElement.id") == "search"
+    browser.key("n")
+    browser.key("Escape")
+    assert browser.ask("state.selected === state.scene.focal")
+    assert browser.ask("camera.fitted")
+    assert browser.errors == []
+
+
+def test_keys_work_after_a_click_on_a_control(browser: Browser, both: Path) -> None:
+    browser.open(both, TURN)
+    for control in ("#layers label", "#fit", "#slider", "canvas", "#list button", "#order"):
+        browser.page.click(control)
+        browser.wait("state.scene !== null")
+        shown = browser.ask("state.layers.map")
+        browser.key("Home")
+        browser.key(" ")
+        assert browser.ask("[state.playing, state.layers.map]") == [True, shown], control
+        browser.key(" ")
+    browser.page.focus("#sort")
+    browser.page.select_option("#sort", "road users")
+    browser.key("End")
+    assert browser.ask("state.step === state.scene.last"), "a choice has been made"
     assert browser.errors == []
 
 
@@ -123,7 +144,7 @@ def test_links_are_copied_and_pictures_saved(browser: Browser, both: Path) -> No
     browser.do(f"HTMLAnchorElement.prototype.click = {save}")
     browser.key("s")
     name, data = browser.ask("window.saved")
-    assert name == TURN.removeprefix("#scene=") + "_4.9s.png"
+    assert name == TURN.removeprefix("#scene=") + "_0.0s.png"
     saved, shown = imread(BytesIO(base64.b64decode(data.split(",")[1])), format="png"), browser.picture()
     height, width = shown.shape[:2]
     np.testing.assert_array_equal(saved[-height:, :width, :3], shown[..., :3])

@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import data, info, models, replay, scores, stress, visualize
+from trajpred.cli import data, explore, info, models, replay, scores, stress, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
 from trajpred.data.registry import load_plugins
@@ -37,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     models.calibrate,
     scores.compare,
     visualize.visualize,
+    explore.explore,
     models.export,
     replay.replay,
     info.info,

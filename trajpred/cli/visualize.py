@@ -116,7 +116,7 @@ def draw(
     except OSError:  # a full disk is not the scenario's fault
         raise
     except Exception as error:
-        _report_skipped(choice.name, error)
+        report_skipped(choice.name, error)
         return False
     print(path)
     return True
@@ -132,7 +132,8 @@ def draw_map(map: Path, path: Path, dpi: int, **look: Any) -> int:
     return 0
 
 
-def _report_skipped(name: str, error: Exception) -> None:
+def report_skipped(name: str, error: Exception) -> None:
+    """Print that a scenario was left out, and why."""
     from tqdm import tqdm
 
     reason = str(error)
@@ -171,14 +172,14 @@ def draw_page(
 
     def skip(scenario: Scenario, error: Exception) -> None:
         skipped.append(scenario.scenario_id)
-        _report_skipped(scenario.scenario_id, error)
+        report_skipped(scenario.scenario_id, error)
 
     for choice in choices:
         try:
             scenarios.append(choice.read())
         except DataError as error:
             skipped.append(choice.name)
-            _report_skipped(choice.name, error)
+            report_skipped(choice.name, error)
     write_page(path, scenarios, predictors, without=without, on_error=skip)
     print(path)
     return int(bool(skipped))

@@ -21,6 +21,8 @@ Rows: TypeAlias = Mapping[int, Mapping[str, float]]
 PANELS = ("minADE", "minFDE", "MR")
 #: Groups of agents, the first on top, and their colours.
 GROUPS = {"focal": Role.FOCAL, "scored": Role.SCORED, "all": Role.OTHER}
+#: Largest number of ticks of the epochs.
+MAX_TICKS = 8
 #: More validations than this are drawn without markers.
 MAX_MARKERS = 40
 
@@ -105,7 +107,11 @@ def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[st
     style_axes(axes, LIGHT)
     axes.set_xlabel("epoch", fontsize=8.5, color=LIGHT.muted)
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    validations = [row["epoch"] for _, row in sorted(rows.items()) if "val/loss" in row]
+    axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS, integer=True, min_n_ticks=1))
+    if validations:  # the ticks are some of them, and the last one
+        every = -(-len(validations) // MAX_TICKS)
+        axes.set_xticks(validations[::-1][::every][::-1])
     if drawn:
         axes.legend(
             loc="lower left",

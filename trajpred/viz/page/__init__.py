@@ -46,7 +46,7 @@ SCRIPTS: tuple[str, ...] = (
     "main.js",
 )
 #: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
-RAMP_COLORS = 32
+RAMP_COLORS = 256
 
 
 def write_page(
@@ -79,18 +79,34 @@ def write_page(
     Example:
         >>> write_page("page.html", scenarios, [load_predictor("argoverse-nano")])  # doctest: +SKIP
     """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shown = target.name if progress else None
+    index, scenes = pack_page(scenarios, predictors, without, batch_size, shown, on_error)
+    with atomic_file(target) as unfinished:
+        unfinished.write_text(page_html(index, scenes), encoding="utf-8")
+    return target
+
+
+def pack_page(
+    scenarios: Sequence[Scenario],
+    predictors: Sequence[Predictor],
+    without: Sequence[str] = (),
+    batch_size: int = 8,
+    progress: str | None = None,
+    on_error: Callable[[Scenario, Exception], None] | None = None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the index and the scenes of a page of :func:`write_page`, with ``progress`` under that name."""
     names = [scenario.scenario_id for scenario in scenarios]
     require(bool(names), "scenario", "at least one is needed")
     require(len(set(names)) == len(names), "scenario", "contains duplicates")
     require(len(predictors) <= 2, "against", "at most two models can be compared")
     require(bool(predictors) or not without, "without", "needs a model that predicts")
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     entries: list[dict[str, Any]] = []
     scenes: list[dict[str, Any]] = []
     has_streams = False
     has_removed = False
-    with progress_bar(total=len(names), unit=" scenarios", desc=target.name, shown=progress) as bar:
+    with progress_bar(total=len(names), unit=" scenarios", desc=progress, shown=progress is not None) as bar:
         for entry, scene in _pack_all(scenarios, predictors, without, batch_size, on_error):
             entries.append(entry)
             scenes.append(scene)
@@ -109,9 +125,7 @@ def write_page(
         "size_m": dict(zip(OBJECT_TYPES, DRAWN_SIZES.tolist(), strict=True)),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
     }
-    with atomic_file(target) as unfinished:
-        unfinished.write_text(_html(index, scenes), encoding="utf-8")
-    return target
+    return index, scenes
 
 
 def _layers_and_heads(attention: dict[str, Any] | None) -> list[int] | None:
@@ -157,17 +171,17 @@ def _pack_batch(
     if without:
         for scenario, names in zip(scenarios, removed, strict=True):
             reduced.append(remove_tracks(scenario, names))
-    results = [_results(predictor, scenarios, reduced) for predictor in predictors]
+    results = [model_results(predictor, scenarios, reduced) for predictor in predictors]
     packed: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for row, scenario in enumerate(scenarios):
-        by_model = [model_results[row] for model_results in results]
+        by_model = [of_model[row] for of_model in results]
         scene = pack_scene(scenario, by_model, removed[row])
         packed.append((list_entry(scenario, by_model), scene))
     return packed
 
 
-def _results(
-    predictor: Predictor, scenarios: Sequence[Scenario], reduced: Sequence[Scenario]
+def model_results(
+    predictor: Predictor, scenarios: Sequence[Scenario], reduced: Sequence[Scenario] = ()
 ) -> list[ModelResult]:
     """Return the results of one model for each scenario.
 
@@ -197,8 +211,12 @@ def _results(
     return results
 
 
-def _html(index: dict[str, Any], scenes: Sequence[dict[str, Any]]) -> str:
-    """Return the template with style, data and script inlined; scenes are gzipped JSON in base64."""
+def page_html(index: dict[str, Any], scenes: Sequence[dict[str, Any]], extension: str = "") -> str:
+    """Return the template with style, data and script inlined; scenes are gzipped JSON in base64.
+
+    Args:
+        extension: a script that is run after those of the page.
+    """
     blocks = [f'<script type="application/json" id="index">{to_json(index)}</script>']
     for number, scene in enumerate(scenes):
         compressed = gzip.compress(to_json(scene).encode(), 9, mtime=0)  # equal pages are equal files
@@ -210,7 +228,7 @@ def _html(index: dict[str, Any], scenes: Sequence[dict[str, Any]]) -> str:
     before, after = rest.split("/*JS*/")
     style = _static("page.css")
     data = "\n".join(blocks)
-    script = "\n".join(_static(name) for name in SCRIPTS)
+    script = "\n".join([*(_static(name) for name in SCRIPTS), extension])
     return "".join((head, style, body, data, before, script, after))
 
 

@@ -23,7 +23,15 @@ from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
 from trajpred.viz.agent_layer import roles
 from trajpred.viz.forecast_layer import lateral_band
-from trajpred.viz.map_layer import boundaries, crossings, lane_tints, middle_pose, offset_line, polylines
+from trajpred.viz.map_layer import (
+    boundaries,
+    crossings,
+    lane_outlines,
+    lane_tints,
+    middle_pose,
+    offset_line,
+    polylines,
+)
 from trajpred.viz.overlays import mean_shift
 from trajpred.viz.style import PAINT, Role, mark_strokes, paint_of
 from trajpred.viz.view import View, focal_position
@@ -66,13 +74,16 @@ def pack_map(lanes: LaneMap, origin: np.ndarray) -> dict[str, Any]:
     everywhere = View(origin, 1e9, 1.0)
     outlines, bars = crossings(everywhere, lanes)
     centerlines = polylines(lanes.centerline)
+    ground = polylines(lanes.drivable_area)
+    if not ground:  # as in maps of vehicles, whose lanes are the road
+        ground = [outline for outline, _ in lane_outlines(everywhere, lanes)]
     tints: list[dict[str, Any]] = []
     for outline, tint in lane_tints(everywhere, lanes):
         area = _pack_polygon(outline, origin)
         area["tint"] = tint
         tints.append(area)
     return {
-        "ground": [_pack_polygon(polygon, origin) for polygon in polylines(lanes.drivable_area)],
+        "ground": [_pack_polygon(polygon, origin) for polygon in ground],
         "tint": tints,
         "crossing": [_pack_polygon(outline, origin) for outline in outlines],
         "bar": [_pack_polygon(bar, origin) for bar in bars],
@@ -158,9 +169,23 @@ def pack_scene(
         _require_same_scenario(scenario, result.forecast)
         if result.without is not None:
             _require_same_scenario(scenario, result.without)
-    tracks = scenario.tracks
     origin = focal_position(scenario)
-    scene: dict[str, Any] = {
+    scene = pack_tracks(scenario, origin)
+    scene["map"] = pack_map(scenario.map, origin)
+    scene["models"] = []
+    scene["without"] = []
+    for result in results:
+        scene["models"].append(pack_model(scenario, result, origin))
+        if result.without is not None:
+            scene["without"].append(pack_without(scenario, result.forecast, result.without, origin))
+    scene["removed"] = scenario.tracks.indices(removed).tolist()
+    return scene
+
+
+def pack_tracks(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
+    """Return what a scene has besides its map and forecasts; positions are relative to ``origin`` ``[2]``."""
+    tracks = scenario.tracks
+    packed: dict[str, Any] = {
         "id": scenario.scenario_id,
         "focal": scenario.focal,
         "observed": scenario.num_observed,
@@ -170,16 +195,8 @@ def pack_scene(
         "type": [OBJECT_TYPES[code] for code in tracks.object_type.tolist()],
         "role": [Role(code).name for code in roles(scenario).tolist()],
     }
-    scene.update(_pack_states(scenario, origin))
-    scene["map"] = pack_map(scenario.map, origin)
-    scene["models"] = []
-    scene["without"] = []
-    for result in results:
-        scene["models"].append(pack_model(scenario, result, origin))
-        if result.without is not None:
-            scene["without"].append(pack_without(scenario, result.forecast, result.without, origin))
-    scene["removed"] = tracks.indices(removed).tolist()
-    return scene
+    packed.update(_pack_states(scenario, origin))
+    return packed
 
 
 def _require_same_scenario(scenario: Scenario, forecast: Forecast) -> None:

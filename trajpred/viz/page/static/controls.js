@@ -23,13 +23,12 @@ function setStep(step) {
   if (!scene) return;
   state.step = Math.min(scene.last, Math.max(0, step));
   get("slider").value = state.step;
-  get("time").textContent = `${(state.step * scene.step_s).toFixed(1)} s `;
-  const ahead = (state.step - scene.now) * scene.step_s;
-  const relative = `now ${ahead > 0 ? "+" : "−"} ${Math.abs(ahead).toFixed(1)} s`;
-  add(get("time"), "small", Math.abs(ahead) > 0.001 ? relative : "now");
+  get("time").textContent = scene.time(state.step);
+  if (state.step === scene.zero) add(get("time"), "small", ` ${((scene.zero + 1) * scene.step_s).toFixed(1)} s observed`);
   const share = scene.last ? scene.now / scene.last : 0;
   get("now").style.left = `calc(8px + ${share} * (100% - 16px))`; // the thumb is 16 px wide
   if (index.streams) panes.forEach((pane) => updateSummary(pane, scene));
+  extension.stepped?.();
   redraw();
   updateAddress();
 }
@@ -56,7 +55,7 @@ function setPlaying(playing) {
   return requestAnimationFrame(tick);
 }
 
-/** Parse an address such as `#scene=ID&t=4.2` into `{scene, t}`, null where missing. */
+/** Parse an address such as `#scene=ID&t=-0.7` into `{scene, t}`, null where missing. */
 function readAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
   const t = words.has("t") ? Number(words.get("t")) : NaN;
@@ -66,8 +65,9 @@ function readAddress() {
 /** Write the current view to the address without a history entry; not while playing. */
 function updateAddress() {
   if (!state.scene || state.playing) return;
-  const t = (state.step * state.scene.step_s).toFixed(state.scene.step_s < 0.09 ? 3 : 1);
-  const hash = `#scene=${encodeURIComponent(state.scene.id)}&t=${t}`;
+  const { zero, step_s } = state.scene;
+  const t = ((state.step - zero) * step_s).toFixed(step_s < 0.09 ? 3 : 1);
+  const hash = `#scene=${encodeURIComponent(state.scene.id)}&t=${t}${extension.address?.() ?? ""}`;
   if (hash !== location.hash) history.replaceState(null, "", hash);
 }
 
@@ -125,8 +125,9 @@ function initControls() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
   document.querySelector("main").addEventListener("click", () => document.body.classList.remove("list-open"));
   addEventListener("keydown", onKey);
-  // A focused button would handle the next space itself.
-  addEventListener("click", (event) => { if (event.detail) event.target.closest("button, label, canvas")?.blur(); });
+  // A focused control would handle the next keys itself; those that the mouse has used are done.
+  addEventListener("click", (event) => { if (event.detail && !event.target.matches("select")) blurControl(); });
+  addEventListener("change", (event) => { if (event.target.matches("select")) blurControl(); });
 }
 
 /** Build the selection of one layer and one head of the attention. */
@@ -153,9 +154,20 @@ function updateWithoutLabel(scene) {
   chip.title = `the forecast with ${trackNames(scene, scene.removed)} removed from the history (w)`;
 }
 
+/** Take the focus from a control in which nothing is typed. */
+function blurControl() {
+  const { activeElement } = document;
+  if (activeElement.matches("button, select, canvas, [type=checkbox], [type=range]")) activeElement.blur();
+}
+
+/** Whether a key is for the browser, a dialog or a field, or comes before any scene. */
+function isTyping(event) {
+  const inField = event.target.matches("input:not([type=range]):not([type=checkbox]), select");
+  return inField || event.ctrlKey || event.metaKey || event.altKey || !state.scene || document.querySelector("dialog[open]");
+}
+
 function onKey(event) {
-  const typing = event.target.matches("input:not([type=range]):not([type=checkbox]), select");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !state.scene || get("help").open) return;
+  if (isTyping(event)) return;
   const focused = event.target.matches("button, input[type=checkbox]");
   const stopAt = (step) => { setPlaying(false); setStep(step); };
   const stride = event.shiftKey ? 10 : 1;
@@ -182,7 +194,7 @@ function onKey(event) {
     k: () => nextScene(-1),
     f: fit,
     w: () => get("layer-without")?.click(),
-    Escape: () => { document.body.classList.remove("list-open"); select(state.scene.focal); },
+    Escape: () => { document.body.classList.remove("list-open"); select(state.scene.focal); fit(); },
   };
   if (!actions[event.key]) return;
   event.preventDefault();

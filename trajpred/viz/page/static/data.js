@@ -26,18 +26,21 @@ function decodePoints(x, y) {
   return xs.map((value, i) => [value, ys[i]]);
 }
 
+/** Lines and polygons of a stored map by name. */
+function decodeMap(map) {
+  const names = ["ground", "tint", "crossing", "bar", "centerline", "stroke"];
+  return Object.fromEntries(names.map((name) => [name, map[name].map((line) => decodePoints(line.x, line.y))]));
+}
+
 /** One scenario with its forecasts. Steps count from the first observed one; lengths are metres. */
 class Scene {
-  constructor(stored) {
-    Object.assign(this, stored);
+  constructor(stored, lines = decodeMap(stored.map)) {
+    Object.assign(this, stored, { stored, lines });
     [this.x, this.y, this.speeds] = [decode(stored.x), decode(stored.y), decode(stored.speed)];
     this.headings = decode(stored.heading, 0.001);
     this.tracks = Array.from(stored.track_id.keys());
-    this.lines = {};
-    for (const name of ["ground", "tint", "crossing", "bar", "centerline", "stroke"]) {
-      this.lines[name] = stored.map[name].map((line) => decodePoints(line.x, line.y));
-    }
     this.now = this.observed - 1;
+    this.zero = this.now; // the step that times are relative to
     this.last = Math.max(this.steps, ...stored.models.map((model) => this.observed + model.steps)) - 1;
     this.end = this.steps - 1; // scenarios without a future may end with empty steps
     while (this.end > this.now && !this.tracks.some((track) => this.isValid(track, this.end))) this.end--;
@@ -49,8 +52,19 @@ class Scene {
     this.rowOf = this.forecasts.map((forecast) => new Map(forecast.tracks.map((track, row) => [track, row])));
   }
 
+  /** The same scene with some members of what is stored changed, but not the map. */
+  with(changes) {
+    return new Scene({ ...this.stored, ...changes }, this.lines);
+  }
+
   isValid(track, step) {
     return this.valid[track][step] === "1";
+  }
+
+  /** The time of a step relative to the last observed one, such as "−1.2 s". */
+  time(step) {
+    const seconds = (step - this.zero) * this.step_s;
+    return step === this.zero ? "now" : `${seconds < 0 ? "−" : "+"}${Math.abs(seconds).toFixed(1)} s`;
   }
 
   /** The step, or the last recorded one: forecasts may extend further. */
@@ -83,7 +97,8 @@ class Scene {
       const [forecast, row] = [this.forecasts[m], this.rowOf[m]?.get(track)];
       if (row === undefined) return [];
       const made = this.madeAt(m);
-      const start = this.isValid(track, made) ? [this.position(track, made)] : [];
+      const starts = this.isValid(track, made) && !(this.edited && m < this.models.length);
+      const start = starts ? [this.position(track, made)] : []; // the recorded position is not that of an edited track
       const modes = forecast.probability[row].map((probability, k) => {
         const points = decodePoints(forecast.x[row][k], forecast.y[row][k]);
         const band = forecast.band && decode(forecast.band[row][k]);

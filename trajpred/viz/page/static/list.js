@@ -53,6 +53,13 @@ function updateList() {
   markOpenRow();
 }
 
+/** The scene with the median of what is sorted by; the first one if nothing was measured. */
+function typicalScene() {
+  const { name, value } = currentSorting();
+  const known = state.listed.filter((number) => name !== "order" && value(index.scenes[number]) !== null);
+  return known[Math.floor((known.length - 1) / 2)] ?? state.listed[0];
+}
+
 /** The metric that rows and means show: the one sorted by, else minFDE6. */
 function shownMetric() {
   const { name } = currentSorting();
@@ -96,18 +103,18 @@ function listRow(number) {
   const name = shownMetric() === "MR6" ? "minFDE6" : shownMetric();
   const metric = (wanted) => entry.metrics.map((values) => values?.[index.metrics.indexOf(wanted)] ?? null);
   add(row, "span", entry.id).className = "id";
+  add(row, "span", entryFacts(entry).join(" · ")).className = "facts";
+  const missed = metric("MR6").flatMap((value, m) => (value === 1 ? ["AB"[m]] : []));
+  const both = index.models.length > 1;
+  add(row, "span", missed.length ? `miss${both ? ` ${missed.join(" + ")}` : ""}` : "").className = "miss";
   const cell = add(row, "span");
   cell.className = "value";
   const known = metric(name).filter((value) => value !== null);
   metric(name).forEach((value, m) => {
-    if (m) cell.append(" · ");
+    if (both) cell.append(`${m ? " · " : ""}${"AB"[m]} `);
     const better = known.length > 1 && value === Math.min(...known) && known[0] !== known[1];
     add(cell, "b", metricText(name, value)).className = better ? "better" : "";
   });
-  add(row, "span", entryFacts(entry).join(" · ")).className = "facts";
-  const missed = metric("MR6").flatMap((value, m) => (value === 1 ? ["AB"[m]] : []));
-  const models = index.models.length > 1 ? ` ${missed.join(" + ")}` : "";
-  add(row, "span", missed.length ? `miss${models}` : "").className = "miss";
   return item;
 }
 
@@ -141,11 +148,11 @@ function initList(open) {
   SORTINGS.forEach(({ label }) => { add(get("sort"), "option", label).value = label; });
   const hasModels = index.models.length > 0;
   filter.sort = (hasModels ? SORTINGS.find(({ name }) => name === "minFDE6") ?? SORTINGS[0] : SORTINGS.at(-1)).label;
-  filter.descending = hasModels; // largest errors first
+  if (index.models.length > 1) get("models").textContent = index.models.map((name, m) => `${"AB"[m]} ${name}`).join(" · ");
   get("sort").value = filter.sort;
   get("sort").addEventListener("change", () => {
     filter.sort = get("sort").value;
-    filter.descending = hasModels && currentSorting().name !== "order";
+    filter.descending = false;
     for (const bound of ["low", "high"]) { // they were of another quantity
       filter[bound] = null;
       get(bound).value = "";

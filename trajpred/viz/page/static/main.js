@@ -5,6 +5,7 @@ const state = {
   layers: {}, attention: { layer: null, head: null }, theme: null, hover: null, listed: [],
 };
 const panes = (index.models.length ? index.models.map((_, m) => m) : [-1]).map((m) => new Pane(get("panes"), m));
+const extension = {}; // functions of a script that is run after these, such as that of trajpred explore
 let drawRequested = false;
 
 /** Draw once before the next screen update, however often this is called. */
@@ -36,12 +37,14 @@ function draw(pane, scene) {
   if (predicted && layers.others) scored.forEach((track) => drawFaintModes(pane, scene, track, colors));
   if (layers.truth) drawTruths(pane, scene, scored, colors);
   drawAttentionRings(pane, scene, recorded, colors);
+  if (predicted && scene.edited) scored.forEach((track) => drawOriginalModes(pane, scene, track, colors));
   if (predicted) drawOriginalModes(pane, scene, selected, colors);
   if (predicted) drawModes(pane, scene, selected, step, colors);
   if (layers.truth) drawTruths(pane, scene, [selected], colors);
   drawAgents(pane, scene, visible.filter((track) => track === selected), recorded, colors);
   if (predicted && layers.labels) drawProbabilities(pane, scene, selected, colors, labels);
   drawShares(pane, scene, recorded, colors, labels);
+  extension.draw?.(pane, scene, colors);
   drawScaleBar(pane, colors);
 }
 
@@ -68,7 +71,7 @@ function selectNext(by) {
   fit();
 }
 
-/** Open a scene at a time in seconds, by default at its last observed step. */
+/** Open a scene at a time in seconds, relative to its last observed step, which is the default. */
 async function showScene(number, t = null) {
   if (state.playing) setPlaying(false);
   const before = state.number;
@@ -87,14 +90,15 @@ async function showScene(number, t = null) {
   get("tip").hidden = true;
   get("slider").max = scene.last;
   get("scene-id").textContent = scene.id;
-  const observed = `${(scene.observed * scene.step_s).toFixed(1)} s observed`;
-  get("scene-facts").textContent = [...entryFacts(entry), `${entry.agents} road users`, observed].join(" · ");
+  const agents = `${entry.agents} road user${entry.agents === 1 ? "" : "s"}`;
+  get("scene-facts").textContent = [...entryFacts(entry), agents].join(" · ");
   get("title").title = `${scene.id}\n${get("scene-facts").textContent}`;
   document.title = `${scene.id} · trajpred`;
   updateLegend(scene, index.themes[currentTheme()]);
   updateWithoutLabel(scene);
+  extension.opened?.();
   select(scene.focal);
-  setStep(t === null ? scene.now : Math.round(t / scene.step_s));
+  setStep(scene.now + Math.round((t ?? 0) / scene.step_s));
   if (before !== number) fit();
 }
 
@@ -107,12 +111,12 @@ function nextScene(by) {
   if (listed[next] !== number) showScene(listed[next]);
 }
 
-/** Open the scene of the address; without a valid one, the first of the list. */
+/** Open the scene of the address; without a valid one, a typical one. */
 function followAddress() {
   const { scene, t } = readAddress();
   const number = index.scenes.findIndex((entry) => entry.id === scene);
   if (number >= 0) showScene(number, t);
-  else if (!state.scene) showScene(state.listed[0]);
+  else if (!state.scene) showScene(typicalScene());
 }
 
 initControls();
@@ -120,7 +124,9 @@ initList((number) => { document.body.classList.remove("list-open"); showScene(nu
 panes.forEach((pane) => addPointerListeners(pane, {
   moved: redraw,
   hovered: hover,
+  grabbed: (...at) => extension.grabbed?.(...at),
   clicked: (where, pixel) => {
+    if (extension.clicked?.(where, pixel)) return;
     const track = trackAt(where, state.scene, pixel);
     get("tip").hidden = true; // its content is outdated
     select(track ?? state.scene.focal);

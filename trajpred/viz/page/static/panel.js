@@ -58,12 +58,13 @@ function updateSummary(pane, scene) {
   if (selected !== scene.focal) item("", trackNames(scene, [selected]));
   if (pane.isWhatIf) {
     const shift = scene.forecasts[pane.forecast].shift_m[scene.rowOf[pane.forecast].get(selected)];
-    item("without", trackNames(scene, scene.removed));
+    if (scene.edited) add(summary, "strong", "edited: nobody drove this");
+    if (scene.removed.length) item("without", trackNames(scene, scene.removed));
     item("mean future ends", Number.isFinite(shift) ? `${shift.toFixed(2)} m away` : "–");
     return;
   }
   if (scene.madeAt(pane.forecast) < scene.now) { // the chart has its scores
-    item("as predicted at", `${(scene.madeAt(pane.forecast) * scene.step_s).toFixed(1)} s`);
+    item("as predicted at", scene.time(scene.madeAt(pane.forecast)));
     return;
   }
   const senders = state.layers.attention ? sendersTo(scene, m, selected) : [];
@@ -104,14 +105,15 @@ function updateLegend(scene, colors) {
   const item = add(legend, "span", "probability 0");
   const ramp = add(item, "i");
   ramp.className = "ramp";
-  ramp.style.background = `linear-gradient(90deg, ${Array.from({ length: 11 }, (_, i) => probabilityColor(i / 10, colors))})`;
+  ramp.style.background = `linear-gradient(90deg, ${Array.from({ length: 41 }, (_, i) => probabilityColor(i / 40, colors))})`;
   item.append("100%");
   if (scene.models.some((model) => model.band)) {
     entry('<rect y="1" width="24" height="10" rx="2" opacity="0.35" stroke="none"/>', probabilityColor(0.4, colors), "80% band", 24);
   }
   if (state.layers.attention) line(colors.attention, "attention", 'stroke-width="5" opacity="0.7"');
   if (state.layers.without && scene.without.length) {
-    entry('<rect x="1" y="1" width="10" height="10" fill="none" stroke-dasharray="3 2"/>', colors.ink, "removed");
+    const hollow = '<rect x="1" y="1" width="10" height="10" fill="none" stroke-dasharray="3 2"/>';
+    if (scene.removed.length) entry(hollow, colors.ink, "removed");
     line(colors.muted, "original future", 'stroke-width="1.6" stroke-dasharray="5 4"');
   }
 }
@@ -156,7 +158,7 @@ function describeMode(pane, scene, mode, exact) {
   const length = mode.line.slice(1).reduce((sum, [x, y], i) => sum + Math.hypot(x - mode.line[i][0], y - mode.line[i][1]), 0);
   const error = mode.error === null ? "no true end to compare" : `ends ${mode.error.toFixed(2)} m from the truth`;
   const lines = [`Mode ${mode.k + 1} · ${exact(mode.probability)}`];
-  lines.push(pane.isWhatIf ? "without the removed road users" : error);
+  lines.push(pane.isWhatIf ? `of the scene ${scene.edited ? "as edited" : "without the removed road users"}` : error);
   lines.push(`${length.toFixed(1)} m in ${(mode.points.length * scene.step_s).toFixed(1)} s`);
   if (scene.madeAt(pane.forecast) < scene.now) lines.splice(1, 1); // its end error is not stored
   if (mode.band) lines.push(`±${mode.band.at(-1).toFixed(1)} m across at the end (80%)`);

@@ -34,12 +34,12 @@ function drawStream(pane, scene) {
     addShape(svg, "path", { d: known.map(([step, value], i) => `${i ? "L" : "M"}${x(step)} ${y(value)}`).join(""), class: "line" });
     for (const [step, value, u] of known) {
       const dot = addShape(svg, "circle", { cx: x(step), cy: y(value), r: u === at ? 4.5 : 3, class: u === at ? "chosen" : "" });
-      addShape(dot, "title", {}).textContent = `${(step * scene.step_s).toFixed(1)} s: ${metricText(name, value)}`;
+      addShape(dot, "title", {}).textContent = `${scene.time(step)}: ${metricText(name, value)}`;
       dot.addEventListener("click", () => setStep(step));
     }
     for (const [step, anchor] of [[stream.step[0], "start"], [scene.now, "end"]]) {
       const edge = addShape(svg, "text", { x: x(step), y: height - 1, "text-anchor": anchor });
-      edge.textContent = `${(step * scene.step_s).toFixed(1)} s`;
+      edge.textContent = scene.time(step);
     }
   }
 }

@@ -3,6 +3,7 @@
 const camera = { x: 0, y: 0, scale: 8, fitted: false }; // metres, pixels per metre; not moved since it was fitted
 const [FIT_PX, MIN_FIT_M] = [56, 36]; // room for labels around the futures; surroundings of a standing agent
 const SCALES = [0.4, 120];
+const CLICK_PX = 5; // a click that moves less is no drag
 
 /** A canvas seen through the camera, `width` by `height` CSS pixels, with `ratio` canvas pixels per CSS pixel. */
 class Surface {
@@ -170,11 +171,12 @@ function zoomAt(pane, pixel, factor) {
   camera.fitted = false;
 }
 
-/** Drag to pan, wheel or pinch to zoom, click without dragging to select. */
-function addPointerListeners(pane, { moved, clicked, hovered }) {
+/** Drag to pan, wheel or pinch to zoom, click without dragging to select; what is `grabbed` is dragged itself. */
+function addPointerListeners(pane, { moved, clicked, hovered, grabbed }) {
   const { canvas } = pane;
   const pointers = new Map();
   let travelled = 0;
+  let held = null; // called with each pixel that what is held is dragged to
   const pixelOf = (event) => [event.offsetX, event.offsetY];
   const spread = () => {
     const [a, b] = [...pointers.values()];
@@ -184,6 +186,7 @@ function addPointerListeners(pane, { moved, clicked, hovered }) {
     canvas.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, pixelOf(event));
     if (pointers.size === 1) travelled = 0;
+    held = pointers.size === 1 ? grabbed(pane, pixelOf(event), event) : null;
     canvas.classList.add("dragging");
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -193,6 +196,7 @@ function addPointerListeners(pane, { moved, clicked, hovered }) {
     const apart = pointers.size === 2 ? spread() : 0;
     pointers.set(event.pointerId, [x, y]);
     travelled += Math.hypot(x - before[0], y - before[1]);
+    if (held) return travelled < CLICK_PX ? null : held([x, y], event);
     if (pointers.size === 2) {
       const [a, b] = [...pointers.values()];
       zoomAt(pane, [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2], spread() / Math.max(apart, 1));
@@ -204,7 +208,7 @@ function addPointerListeners(pane, { moved, clicked, hovered }) {
     const single = pointers.size === 1;
     if (!pointers.delete(event.pointerId)) return;
     canvas.classList.toggle("dragging", pointers.size > 0);
-    if (event.type === "pointerup" && single && travelled < 5) clicked(pane, pixelOf(event));
+    if (event.type === "pointerup" && single && travelled < CLICK_PX) clicked(pane, pixelOf(event));
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);

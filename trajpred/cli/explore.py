@@ -1,0 +1,92 @@
+"""The command that serves a page on which scenarios are edited and predicted."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajpred.cli.info import load_map
+from trajpred.cli.scenarios import Positive, SourceOptions, choose
+from trajpred.cli.visualize import report_skipped
+from trajpred.errors import DataError, require
+
+if TYPE_CHECKING:
+    from trajpred.data.scenario import Scenario
+
+
+def explore(
+    *,
+    store: Path | None = None,
+    scenario: list[str] | None = None,
+    checkpoint: str = "argoverse-nano",
+    against: str | None = None,
+    split: str = "val",
+    limit: Positive = 10,
+    raw: Path | None = None,
+    source: str | None = None,
+    map: Path | None = None,
+    options: SourceOptions = None,
+) -> int:
+    """Change scenarios in the browser: drag a road user, and see at once what is predicted then.
+
+    Prints an address of this machine, opens it, and serves it until Ctrl-C. Nothing is written.
+
+    Example: trajpred explore --against lane_following
+
+    Args:
+        store: Folder written by prepare; by default the sample's.
+        scenario: Ids, or unambiguous starts of them, from any split; by default the first of --split.
+        checkpoint: Path of a checkpoint, run or bundle, or name of shipped weights or of a baseline.
+        against: Another one, side by side with the first.
+        split: Split to take scenarios from if none is named.
+        limit: Maximum number of scenarios if none is named.
+        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
+        source: Data set of the raw data, as for prepare; by default argoverse2. Its options can be given,
+            but --map has the meaning below.
+        map: Start from a map alone, with one car: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+    """
+    require(raw is None or store is None, "store", "cannot be combined with --raw")
+    require(raw is not None or source is None, "source", "needs --raw")
+    alone = all(option is None for option in (store, scenario, raw))
+    require(map is None or alone, "map", "is explored alone, without scenarios")
+    from trajpred.predictors import load_predictor
+    from trajpred.predictors.predictions_file import predictions_files
+    from trajpred.viz.explore import scenario_on
+    from trajpred.viz.explore.server import Explorer, Server
+
+    predictors = {model: load_predictor(model) for model in (checkpoint, against) if model is not None}
+    for model, predictor in predictors.items():
+        fixed = f"must be a model or a baseline: the predictions file {model} cannot predict again"
+        require(not predictions_files(predictor), "checkpoint", fixed)
+    if map is not None:
+        scenarios = [scenario_on(load_map(map).lanes, map.stem)]
+    else:
+        source = source or ("argoverse2" if raw is not None else None)
+        scenarios = []
+        for choice in choose(raw or store, source, split, scenario or [], limit, None, options):
+            try:
+                scenarios.append(choice.read())
+            except DataError as error:
+                report_skipped(choice.name, error)
+
+    def reading(name: str) -> str:
+        if map is not None:
+            return f"scenario = scenario_on(read_map({str(map)!r}), {name!r})"
+        kind = type(options)
+        imports = "" if options is None else f"from {kind.__module__} import {kind.__name__}\n\n"
+        given = f"{raw or store!r}, {source!r}, {split!r}, [{name!r}], 1, None, {options!r}"
+        return f"{imports}scenario = choose({given})[0].read()"
+
+    def skip(scenario: Scenario, error: Exception) -> None:
+        report_skipped(scenario.scenario_id, error)
+
+    with Server(Explorer(scenarios, predictors, reading, skip)) as server:
+        print(f"{server.url}\nCtrl-C ends it.", flush=True)
+        if sys.stdout.isatty():
+            webbrowser.open(server.url)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return 0
