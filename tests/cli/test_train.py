@@ -63,7 +63,7 @@ def test_table_and_curves_are_what_evaluate_reports(trained: Path, store: Path, 
         assert run("evaluate", "--store", store, *options) == 0
         results[name] = json.loads(out.read_text())
     assert (trained / "evaluation.md").read_text("utf-8") == tables.read_text("utf-8"), "of the best"
-    constant_velocity, model = json.loads((trained / "evaluation.json").read_text())
+    model, _, constant_velocity = json.loads((trained / "evaluation.json").read_text())
     assert model["metrics"]["focal"] == pytest.approx(results["best"]["metrics"]["focal"], abs=1e-4)
     assert constant_velocity["metrics"]["focal"]["minFDE6"] == pytest.approx(11.51, abs=0.01)
     assert constant_velocity["training"] == {}
@@ -128,7 +128,13 @@ def test_weights_of_another_run_are_the_start(
     last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
     assert_same_weights(first, last, atol=1e-6)
     assert torch.load(last, weights_only=True)["trajpred_training"]["weights"] == str(first)
+    facts = json.loads((last.parent.parent / "evaluation.json").read_text())
+    assert [result["predictor"].split("/")[-1] for result in facts[1:3]] == ["last", "lane_following"]
     assert run("train", *still, "--weights", "argoverse-nano") == 2
+    sentence = (
+        "argoverse-nano: 213 of its 246 weights would not be used (model.encoder.dim is 16, theirs 48; "
+    )
+    assert sentence in capsys.readouterr().err
     assert run("train", "--model.encoder.init_args.layers=3", "--resume", first) == 2
     assert "other model settings (model.encoder.layers): " in capsys.readouterr().err
     assert run("train", "--model.optimizer.learning_rate=0.1", "--resume", first) == 2

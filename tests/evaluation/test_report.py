@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from trajpred.evaluation import Evaluation, evaluate
 from trajpred.evaluation.report import (
     CONVENTIONS,
     Table,
-    beside,
     change_tables,
     degradation,
     show,
@@ -67,28 +66,6 @@ def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> No
     every = titled("all agents by class", tables(result, ["class"], ["all"]))
     assert sum(int(row[1]) for row in focal.rows) == result.scenarios
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
-
-
-def scaled(metrics: Mapping[str, Mapping[str, float]], factor: float) -> dict[str, dict[str, float]]:
-    """Multiply the means of every group."""
-    result: dict[str, dict[str, float]] = {}
-    for group, means in metrics.items():
-        result[group] = {name: factor * value for name, value in means.items()}
-    return result
-
-
-def test_a_model_is_beside_its_baseline_in_every_main_metric(result: Evaluation) -> None:
-    table = beside(replace(result, metrics=scaled(result.metrics, 0.5)), result)
-    assert table.head[2] == "constant velocity"
-    assert [row[0] for row in table.rows][:2] == [
-        "minADE1",
-        "minFDE1",
-    ]
-    for name, *cells in table.rows:
-        each = [result.metrics[group][name] for group in ("focal", "scored", "moving")]
-        assert cells == [f"{value:.2f}" for one in each for value in (one / 2, one)]
-    alone = replace(result, metrics=result.metrics | {"scored": result.metrics["focal"]})
-    assert len(beside(alone, alone).head) == 5, "Argoverse 1 scores the focal agent only"
 
 
 def test_the_worst_scenarios_come_first_and_unknown_values_do_not(result: Evaluation) -> None:

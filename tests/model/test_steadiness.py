@@ -21,7 +21,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.model.pretrained import list_models
-from trajpred.predictors.predictions_file import future_steps
+from trajpred.predictors.predictor import future_steps
 from trajpred.sources import argoverse1
 from trajpred.store.format import Rows, decode, encode_batch, encode_row
 

@@ -75,11 +75,12 @@ def evaluate(
     from trajpred.evaluation.score import evaluate as score
     from trajpred.evaluation.table import fact_names
     from trajpred.predictors import load_ensemble
+    from trajpred.predictors.derived import of_same_seconds
 
     fact_names(by or [])  # an unknown one is reported before anything is predicted
     predictors = [load_ensemble(checkpoint, joint, modes=modes)]
     if against is not None:
-        predictors.append(load_ensemble([against], joint, modes=modes))
+        predictors = of_same_seconds([*predictors, load_ensemble([against], joint, modes=modes)])
     results: list[Evaluation] = []
     for predictor in predictors:
         result = score(

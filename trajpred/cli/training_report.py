@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from trajpred.evaluation import Evaluation, evaluate, write_results
-from trajpred.evaluation.report import beside, show, tables, to_markdown
+from trajpred.evaluation.report import interval_table, show, tables, to_markdown
+from trajpred.evaluation.table import compare
+from trajpred.model import pretrained
 from trajpred.predictors import load_predictor
+from trajpred.predictors.derived import of_same_seconds
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import store_words
@@ -26,6 +30,15 @@ TABLES = "evaluation.md"
 WORST = "worst_{}.png"
 #: The metric of the focal agent that chooses the worst scenes.
 WORST_BY = "minFDE6"
+#: What a trained model is compared with, beside the weights that it started from.
+BASELINES = ("lane_following", "constant_velocity")
+#: The metrics of the table that is printed.
+METRICS = ("minFDE1", "minFDE6", "MR6")
+#: How to read it.
+NOTE = (
+    "Metres; MR: fraction of agents missed by more than 2 m. Differences are from the trained model: larger "
+    "errors are positive."
+)
 #: Resolution of the pictures.
 DPI = 110
 
@@ -36,18 +49,49 @@ def report(trained: TrainedRun) -> None:
     checkpoint = trained.checkpoint
     print(f"\nEvaluating {checkpoint.name} on {len(rows):,} validation scenes", flush=True)
     predictor = load_predictor(checkpoint)
-    result = evaluate(predictor, rows)
-    baseline = evaluate(load_predictor("constant_velocity"), rows)
-    show([beside(result, baseline)], note="")
+    predictors = {"trained": predictor, **_others(predictor, rows)}
+    results: dict[str, Evaluation] = {}
+    for name, of_same_time in zip(predictors, of_same_seconds([*predictors.values()]), strict=True):
+        results[name] = evaluate(of_same_time, rows)
+    result = results["trained"]
+    _compare(results)
     if result.missing["all"]:
         print(f"{result.missing['all']} agents beyond the model's limits were not predicted.")
     if trained.folder is not None:
         run = trained.folder
-        write_results(run / EVALUATION, [baseline, result])
+        write_results(run / EVALUATION, [*results.values()])
         (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
         _draw(run, trained.history, predictor, result, rows, trained.pictures)
         _print_files(run, checkpoint)
     _advise(rows, checkpoint, trained.folder)
+
+
+def _others(trained: Predictor, rows: ScenarioStore) -> dict[str, Predictor]:
+    """Load what a trained model is compared with, by the names in the table."""
+    others: dict[str, Predictor] = {}
+    weights = trained.training.get("weights")
+    if weights is not None and pretrained.locate(weights).is_file():
+        before = load_predictor(weights)
+        if before.steps(rows[0]) < trained.steps(rows[0]):
+            print(f"{weights} predicts fewer seconds than the trained model and is not compared.")
+        else:
+            others[f"before ({weights})"] = before
+    for name in BASELINES:
+        others[name.replace("_", " ")] = load_predictor(name)
+    return others
+
+
+def _compare(results: Mapping[str, Evaluation]) -> None:
+    """Print the means of the trained model and the others, with paired differences from the trained one."""
+    trained = results["trained"]
+    recipes = {name: [result] for name, result in results.items()}
+    groups = [group for group in ("moving", "focal") if trained.metrics[group]["count"]]
+    print(f"Validation, {trained.data}. {NOTE}\n")
+    show([interval_table(recipes, group, METRICS) for group in groups], note="")
+    for name, result in results.items():
+        if name.startswith("before") and compare([trained], [result], group=groups[0]).low > 0:
+            advice = f"go on using {result.predictor}, or lower --model.optimizer.learning_rate"
+            print(f"Fine-tuning has made the minFDE6 of {groups[0]} agents worse: {advice}.\n")
 
 
 def _draw(

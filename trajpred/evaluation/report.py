@@ -250,25 +250,6 @@ def most_changed(
     return dict(improved), dict(degraded)
 
 
-def beside(result: Evaluation, baseline: Evaluation) -> Table:
-    """Build a table of the headline metrics of each group but all agents, beside those of a baseline."""
-    focal = result.metrics["focal"]
-    head = [""]
-    means: list[Mapping[str, float]] = []
-    for group, values in result.metrics.items():
-        is_repeated = group != "focal" and values == focal
-        if group == "all" or is_repeated:
-            continue
-        head += [f"{group} ({values['count']:,})", baseline.predictor.replace("_", " ")]
-        means += [values, baseline.metrics[group]]
-    rows: list[list[str]] = []
-    for column in headline():
-        name = column.title
-        rows.append([name, *(f"{values[name]:.2f}" if name in values else "-" for values in means)])
-    note = "metres; MR: fraction of agents missed by more than 2 m"
-    return Table(f"Validation, {result.scenarios:,} scenarios ({note})", head, rows)
-
-
 def _text(cell: Cell) -> str:
     """Format a mean with its interval, a dash if there is no agent."""
     return format_interval(cell.interval) if cell.agents else "-"
@@ -427,14 +408,15 @@ def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
     return f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
 
 
-def interval_table(recipes: Recipes, group: str = "focal") -> Table:
+def interval_table(recipes: Recipes, group: str = "focal", metrics: Sequence[str] | None = None) -> Table:
     """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
 
-    Over the agents that all predict. Raises: DataError if there are none, or results have no values per
-    scenario.
+    Over the agents that all predict, of all metrics that are compared or of these ``metrics``.
+
+    Raises: DataError if there are none, or results have no values per scenario.
     """
     paired = pairs([result for seeds in recipes.values() for result in seeds], group)
-    titles = [column.title for column in compared_columns()]
+    titles = metrics or [column.title for column in compared_columns()]
     names = [name for name in titles if name in paired.values]
     reference = next(iter(recipes))
     first: dict[str, NDArray[np.float64]] = {}
@@ -453,7 +435,8 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
             row += [format_interval(interval, "+") for interval in paired.intervals(differences).values()]
         rows.append(row)
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
-    title = f"{agents}, means and paired differences with 95 % bootstrap intervals over scenarios"
+    differences_from = "means and paired differences with 95 % bootstrap intervals over scenarios"
+    title = listing(agents, recipes[reference][0].partly, differences_from)
     return Table(title, ["predictor", *names, *(f"{name} against {reference}" for name in names)], rows)
 
 

@@ -122,33 +122,37 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], checkpoint: str | P
     _require_finite(model, checkpoint)
 
 
-def load_matching(model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path) -> list[str]:
-    """Load the weights of ``state`` whose name and shape ``model`` has too, to start fine-tuning.
+def matching(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Select the weights of ``state`` whose name and shape ``model`` has too."""
+    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
+    return {name: weight for name, weight in state.items() if weight.shape == shapes.get(name)}
+
+
+def load_matching(
+    model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path
+) -> tuple[list[str], list[str]]:
+    """Load the :func:`matching` weights of ``state`` into ``model``, to start fine-tuning.
 
     Returns:
         Names of the modules none of whose weights were loaded, and of single weights that were not (because
-        of another horizon, for example).
+        of another horizon, for example); and names of the weights of ``state`` that are not used.
 
     Raises:
-        DataError: if less than half of the weights match, or one is not finite.
+        DataError: if a weight is not finite.
     """
-    weights = model.state_dict()
-    shapes = {name: weight.shape for name, weight in weights.items()}
-    matching = {name: weight for name, weight in state.items() if weight.shape == shapes.get(name)}
-    if 2 * len(matching) < len(weights):
-        fitting = f"{len(matching)} of the model's {len(weights)} weights fit"
-        raise DataError(f"{fitting}: it was trained with other settings", file=checkpoint)
-    model.load_state_dict(matching, strict=False)
+    weights = matching(model, state)
+    model.load_state_dict(weights, strict=False)
     _require_finite(model, checkpoint)
     loaded: set[str] = set()
-    for name in matching:
-        loaded.update(_modules_of(name))
-    new = []
     for name in weights:
-        if name not in matching:
+        loaded.update(_modules_of(name))
+    new: list[str] = []
+    for name in model.state_dict():
+        if name not in weights:
             outermost = next(module for module in _modules_of(name) if module not in loaded)
             new.append(outermost)
-    return list(dict.fromkeys(new))
+    unused = [name for name in state if name not in weights]
+    return list(dict.fromkeys(new)), unused
 
 
 def _modules_of(name: str) -> list[str]:

@@ -14,7 +14,7 @@ from torch_geometric.data import HeteroData
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.geometry import wrap_angle
-from trajpred.data.resample import SAME_TIME, resample, resample_forecast, same_step
+from trajpred.data.resample import resample, resample_forecast, same_step, whole_steps
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
 from trajpred.features.mirror import mirrored
@@ -23,8 +23,7 @@ from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
 from trajpred.model.pretrained import licence_of, locate
-from trajpred.predictors.predictions_file import future_steps
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Predictor, future_steps
 
 
 class ModelPredictor(Predictor):
@@ -64,15 +63,20 @@ class ModelPredictor(Predictor):
         """Forecast all steps of the model for scenarios of its time step."""
         raise NotImplementedError
 
+    def steps(self, scenario: Scenario) -> int:
+        own = self.horizon
+        if not same_step(scenario.step_s, self.step_s):
+            own = whole_steps(self.horizon * self.step_s, scenario.step_s)
+        return min(future_steps(scenario), own)
+
     def _on_own_steps(self, forecast: Forecast, scenario: Scenario) -> Forecast:
-        step_s = scenario.step_s
-        if same_step(step_s, self.step_s):
-            return forecast.first(future_steps(scenario))
+        steps = self.steps(scenario)
+        if same_step(scenario.step_s, self.step_s):
+            return forecast.first(steps)
         reach_s = self.horizon * self.step_s
-        steps = min(future_steps(scenario), int(reach_s / step_s + SAME_TIME))
-        longer = f"of {scenario.scenario_id} is {step_s:g} s, {self.name} predicts {reach_s:g} s"
+        longer = f"of {scenario.scenario_id} is {scenario.step_s:g} s, {self.name} predicts {reach_s:g} s"
         require(steps > 0, "step_s", longer)
-        return resample_forecast(forecast, self.step_s, step_s, steps)
+        return resample_forecast(forecast, self.step_s, scenario.step_s, steps)
 
 
 class CheckpointPredictor(ModelPredictor):

@@ -35,6 +35,30 @@ class DerivedPredictor(Predictor):
     def members(self) -> tuple[Predictor, ...]:
         return self.predictor.members
 
+    def steps(self, scenario: Scenario) -> int:
+        return self.predictor.steps(scenario)
+
+
+class ShortenedPredictor(DerivedPredictor):
+    """A predictor whose forecasts end where that of any of ``others`` does."""
+
+    def __init__(self, predictor: Predictor, others: Sequence[Predictor]) -> None:
+        super().__init__(predictor)
+        self.others = tuple(others)
+
+    def steps(self, scenario: Scenario) -> int:
+        return min(predictor.steps(scenario) for predictor in (self.predictor, *self.others))
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        forecasts = self.predictor(scenarios)
+        pairs = zip(forecasts, scenarios, strict=True)
+        return [forecast.first(self.steps(scenario)) for forecast, scenario in pairs]
+
+
+def of_same_seconds(predictors: Sequence[Predictor]) -> list[Predictor]:
+    """Return predictors whose forecasts end where that of the shortest one does, to be compared."""
+    return [ShortenedPredictor(predictor, predictors) for predictor in predictors]
+
 
 class PerturbedPredictor(DerivedPredictor):
     """A predictor applied to perturbed scenarios; a scenario is always perturbed in the same way.
@@ -190,6 +214,9 @@ class EnsemblePredictor(Predictor):
 
     def __repr__(self) -> str:
         return f"EnsemblePredictor({self.modes} modes of {len(self.predictors)} predictors: {self.name})"
+
+    def steps(self, scenario: Scenario) -> int:
+        return self.predictors[0].steps(scenario)
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         by_predictor = [predictor(scenarios) for predictor in self.predictors]

@@ -14,8 +14,8 @@ from trajpred.onboard.bundle import is_bundle
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
 from trajpred.predictors.derived import DerivedPredictor, EnsemblePredictor
-from trajpred.predictors.predictions_file import FilePredictor, future_steps
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictions_file import FilePredictor
+from trajpred.predictors.predictor import Predictor, future_steps
 
 
 class BaselinePredictor(Predictor):

@@ -22,7 +22,7 @@ from trajpred.data.tracks import TrackCategory
 from trajpred.features.agents import last_poses
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Predictor, future_steps
 
 #: Metres from its last observed position within which a future begins: others are in another frame.
 BEGINS_M = 50.0
@@ -266,8 +266,3 @@ def no_forecast(scenario: Scenario) -> Forecast:
     per_step = path[..., 0]
     ids = scenario.tracks.track_id[:0]
     return Forecast(scenario.scenario_id, ids, path, per_step[..., 0], per_step, per_step)
-
-
-def future_steps(scenario: Scenario) -> int:
-    """The number of steps to predict: those of the scenario, or 6 s if it ends with the observed ones."""
-    return scenario.num_steps - scenario.num_observed or round(6 / scenario.step_s)

@@ -38,6 +38,15 @@ class Predictor:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
 
+    def steps(self, scenario: Scenario) -> int:
+        """Return how many steps of ``scenario`` it predicts; by default all that there are to predict."""
+        return future_steps(scenario)
+
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         """Forecast each scenario, in order."""
         raise NotImplementedError
+
+
+def future_steps(scenario: Scenario) -> int:
+    """Return the steps to predict: those of the scenario, or 6 s if it ends with the observed ones."""
+    return scenario.num_steps - scenario.num_observed or round(6 / scenario.step_s)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.motion import mean_step_s
+from trajpred.data.resample import resample, same_step, whole_steps
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.errors import DataError, require
@@ -43,6 +44,7 @@ class ScenarioStore:
     Attributes:
         half: one of :data:`~trajpred.data.splits.HALVES`; empty for the whole split.
         observed_s: seconds of history, if they are not those of the recordings; else 0.
+        step_s: seconds between the steps that scenarios are resampled to; None for those of the recordings.
 
     Raises:
         DataError: no such store or split, another version, or a damaged shard.
@@ -58,6 +60,7 @@ class ScenarioStore:
         self.split = split
         self.half = ""
         self.observed_s = 0.0
+        self.step_s: float | None = None
         splits: dict[str, Any] = read_manifest(self.path)["splits"]
         if split not in splits:
             raise DataError(f"store has no split {split!r}, only {', '.join(splits)}", file=self.path)
@@ -65,7 +68,7 @@ class ScenarioStore:
         folder = self.path / split
         self._index_file = folder / entry["index"]
         self._lengths = [Window(*window) for window in entry["lengths"]]
-        #: Whether some scenarios are longer than the others, since frames were lost.
+        #: Whether some scenarios are longer than the others, since frames were lost, or those of the window.
         self._is_cut: bool = entry.get("cut", False) and len(self._lengths) == 1
         self._shards: list[Path] = []
         #: The first row of each shard, and the number of all rows.
@@ -99,6 +102,19 @@ class ScenarioStore:
         other.half = half
         return other
 
+    def resampled(self, step_s: float) -> ScenarioStore:
+        """Return the scenarios at steps of ``step_s`` seconds, all of one window, unless they have these."""
+        if not len(self) or same_step(self[0].step_s, step_s):
+            return self
+        own_step_s = self[0].step_s
+        observed, future = self.lengths
+        past = whole_steps((observed - 1) * own_step_s, step_s)
+        other = copy(self)
+        other.step_s = step_s
+        other._lengths = [Window(past + 1, past + 1 + whole_steps(future * own_step_s, step_s))]
+        other._is_cut = True
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         # Every process opens its own memory maps.
         state = dict(self.__dict__)
@@ -116,6 +132,8 @@ class ScenarioStore:
 
     def __getitem__(self, index: int) -> Scenario:
         scenario = self._decode_row(index, decode)
+        if self.step_s is not None:
+            scenario = resample(scenario, self.step_s)
         if self._is_cut:
             return cut(scenario, self._lengths[0])
         return scenario

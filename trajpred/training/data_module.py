@@ -232,10 +232,15 @@ class SceneData(pl.LightningDataModule):
         self.stores = stores or {}
         self.val_half = val_half
         self.scene = SceneConfig()
+        #: Seconds between the steps of the model; None for those of the data.
+        self.step_s: float | None = None
 
     def setup(self, stage: str | None = None) -> None:
-        """Adopt the scene configuration of the model."""
-        self.scene = getattr(self.trainer and self.trainer.lightning_module, "scene", self.scene)
+        """Adopt the scene configuration and the time step of the model."""
+        forecaster = getattr(self.trainer and self.trainer.lightning_module, "forecaster", None)
+        if forecaster is not None:
+            self.scene = forecaster.scene
+            self.step_s = forecaster.step_s
 
     def train_dataloader(self) -> SceneLoader:
         """Load all training scenes once per epoch, shuffled and varied; resumes within an epoch."""
@@ -249,10 +254,10 @@ class SceneData(pl.LightningDataModule):
         return len(self._train_batches(self.training_scenes(), 0, processes))
 
     def training_scenes(self) -> MixedScenarios:
-        """Open the training splits, without the scenarios held out."""
+        """Open the training splits, without the scenarios held out, at the steps of the model."""
         times = {self.store: 1} | {Path(path): count for path, count in self.stores.items()}
         parts = [without_held_out(ScenarioStore(path, "train"), self.hold_out) for path in times]
-        return MixedScenarios(parts, list(times.values()))
+        return MixedScenarios([self._on_model_steps(part) for part in parts], list(times.values()))
 
     def validation_scenes(self) -> ScenarioStore:
         """Open the validation split, or the half of it that decides."""
@@ -261,13 +266,16 @@ class SceneData(pl.LightningDataModule):
             return store
         return store.halved(self.val_half)
 
+    def _on_model_steps(self, store: ScenarioStore) -> ScenarioStore:
+        return store if self.step_s is None else store.resampled(self.step_s)
+
     def _train_batches(self, store: MixedScenarios, rank: int, processes: int) -> TrainBatches:
         sizes = self._sizes(store)
         return TrainBatches(sizes, self.batch_size, self.seed, self.max_bytes, rank, processes)
 
     def val_dataloader(self) -> SceneLoader:
         """Load all validation scenes in the order of the store."""
-        data = SceneDataset(self.validation_scenes(), self.scene)
+        data = SceneDataset(self._on_model_steps(self.validation_scenes()), self.scene)
         sizes = self._sizes(data.store)
         rank, world = self._process()
         sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, rank, world)

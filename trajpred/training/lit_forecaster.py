@@ -36,7 +36,7 @@ class LitForecaster(pl.LightningModule):
         encoder: any subclass, chosen by class path in a config.
         decoder: likewise.
         history: observed steps that the model reads, the last ones; by default those of the data.
-        step_s: seconds between steps, taken from the data.
+        step_s: seconds between its steps; by default those of the data. Data of other steps are resampled.
         scene: which agents and lanes of a scenario are the model's input, and their edges.
         loss: weights of the losses.
         optimizer: learning rate and schedule.
@@ -52,7 +52,7 @@ class LitForecaster(pl.LightningModule):
         encoder: TokenEncoder,
         decoder: SceneDecoder,
         history: int | None = None,
-        step_s: float = 0.1,
+        step_s: float | None = None,
         scene: SceneConfig = SceneConfig(),
         loss: LossConfig = LossConfig(),
         optimizer: OptimizerConfig = OptimizerConfig(),
@@ -68,8 +68,10 @@ class LitForecaster(pl.LightningModule):
         require(0 < standing_share <= 1, "standing_share", share)
         self.joint_every = joint_every
         self.standing_share = standing_share
-        steps = 50 if history is None else history  # those of Argoverse 2
-        self.forecaster = Forecaster(encoder, decoder, steps, step_s, scene)
+        # By default those of Argoverse 2.
+        steps = 50 if history is None else history
+        seconds = 0.1 if step_s is None else step_s
+        self.forecaster = Forecaster(encoder, decoder, steps, seconds, scene)
         self.loss = loss
         self.optimizer_config = optimizer
         self.val_metrics = ForecastMetrics()

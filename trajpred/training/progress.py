@@ -14,6 +14,9 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from tqdm import tqdm
 
+from trajpred.data.resample import same_step
+from trajpred.model.forecaster import Forecaster
+from trajpred.training.data_module import SceneData
 from trajpred.training.record import RunHistory, epochs_done
 
 #: Seconds at most between two lines.
@@ -132,11 +135,12 @@ def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
     data = trainer.datamodule
     train = len(data.training_scenes())
     yield "scenes", f"{train:,} for training, {len(data.validation_scenes()):,} for validation"
-    yield "store", str(data.store)
+    yield "store", _store(data, module.forecaster.step_s)
     encoder = type(module.forecaster.encoder).__name__
     decoder = type(module.forecaster.decoder).__name__
     parameters = sum(p.numel() for p in module.parameters())
     yield "model", f"{encoder} and {decoder}, {parameters:,} parameters"
+    yield "steps", _time(module.forecaster)
     total = total_steps(trainer)
     epochs = f"{trainer.max_epochs} epochs, " if (trainer.max_epochs or 0) > 0 else ""
     steps = f"{total:,} steps" if total else "steps without end"
@@ -148,6 +152,21 @@ def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
     if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
         yield "results", trainer.logger.log_dir
         yield "curves", f"tensorboard --logdir {shlex.quote(trainer.logger.log_dir)}"
+
+
+def _store(data: SceneData, step_s: float) -> str:
+    """Return the path of the store, and its step if that is not the model's."""
+    own_s = data.validation_scenes()[0].step_s
+    if same_step(own_s, step_s):
+        return str(data.store)
+    return f"{data.store}, resampled from steps of {own_s:.3g} s to {step_s:.3g} s"
+
+
+def _time(forecaster: Forecaster) -> str:
+    """Return how many steps a model reads and predicts, and how long these are."""
+    observed, future = forecaster.history, forecaster.horizon
+    seconds = f"{observed * forecaster.step_s:.3g} s and {future * forecaster.step_s:.3g} s"
+    return f"reads {observed} and predicts {future} steps of {forecaster.step_s:.3g} s ({seconds})"
 
 
 def _device(trainer: pl.Trainer) -> str:

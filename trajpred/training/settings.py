@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from pydoc import locate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajpred.data.files import require_file
 from trajpred.data.plain import read_yaml
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Groups of settings.
 GROUPS = ("trainer", "model", "data", "pictures")
+#: Stands for the value of a setting that is not there.
+ABSENT = object()
 #: What the parser says of a name that no setting has: on the command line, in a group of a file, of a class.
 _UNKNOWN = re.compile(r"unrecognized arguments: --(?P<word>[^\s=]+)")
 _UNKNOWN_IN_GROUP = re.compile(r"Group '(?P<group>\S+)' does not accept option '(?P<name>\S+)'")
@@ -31,7 +33,21 @@ _UNKNOWN_OF_CLASS = re.compile(
 )
 
 
-def read_settings(args: Sequence[str]) -> tuple[list[Path], list[str]]:
+class Settings(NamedTuple):
+    """A command line.
+
+    Attributes:
+        configs: its config files, later ones override earlier ones.
+        words: the settings, which override them.
+        weights: what the run is fine-tuned from; None of a run that starts anew or is resumed.
+    """
+
+    configs: list[Path]
+    words: list[str]
+    weights: str | None
+
+
+def read_settings(args: Sequence[str]) -> Settings:
     """Divide the command line into its config files and the settings, which override them.
 
     A run that is resumed has its own config unless another one is given.
@@ -44,11 +60,14 @@ def read_settings(args: Sequence[str]) -> tuple[list[Path], list[str]]:
     configs: list[Path] = []
     settings: list[str] = []
     resumed: Path | None = None
+    weights: list[Any] = []
     pending = list(args)
     while pending:
         word = pending.pop(0)
         name, assigned, value = word.partition("=")
         _require_readable(value if assigned else name)
+        if name == "--weights" and (assigned or pending):
+            weights.append(value if assigned else pending[0])
         if name not in ("--config", "-c", "--resume") or not (assigned or pending):
             settings.append(word)  # the parser of the settings reports a missing value
             continue
@@ -62,6 +81,7 @@ def read_settings(args: Sequence[str]) -> tuple[list[Path], list[str]]:
         folder = resumed if resumed.is_dir() else resumed.parent
         run = folder.parent if folder.name == CHECKPOINTS else folder
         configs = [file for file in [run / "config.yaml"] if file.is_file()]
+    in_configs: list[Any] = []
     for file in configs:
         content = read_yaml(file)
         if not isinstance(content, dict):
@@ -70,7 +90,11 @@ def read_settings(args: Sequence[str]) -> tuple[list[Path], list[str]]:
             if not isinstance(content.get(group) or {}, dict):
                 problem = f"must be settings, as '{group}: {{NAME: VALUE}}', is {quoted(content[group])}"
                 raise DataError(problem, file=file, field=group)
-    return configs, settings
+        if "weights" in content:
+            in_configs.append(content["weights"])
+    start = [None, *in_configs, *weights][-1]
+    has_start = resumed is None and start not in (None, "null")
+    return Settings(configs, settings, str(start) if has_start else None)
 
 
 def _require_readable(word: str) -> None:
@@ -138,19 +162,20 @@ def _suggest(close: str | None) -> str:
     return f"did you mean {close}?" if close else "train --help_all lists all"
 
 
-def differences(first: Any, second: Any, name: str) -> list[str]:
-    """List the dotted names, below ``name``, of nested settings that differ, without ``init_args``.
+def differences(first: Any, second: Any, name: str) -> dict[str, tuple[Any, Any]]:
+    """Return both values, by dotted names below ``name`` without ``init_args``, of settings that differ.
 
-    YAML reads a tuple, as defaults may be, back as a list.
+    A value that one side lacks is :data:`ABSENT`. YAML reads a tuple, as defaults may be, back as a list.
     """
     if isinstance(first, dict) and isinstance(second, dict):
-        names: list[str] = []
-        absent = object()
+        found: dict[str, tuple[Any, Any]] = {}
         for key in dict.fromkeys([*first, *second]):
             inner = name if key == "init_args" else f"{name}.{key}"
-            names += differences(first.get(key, absent), second.get(key, absent), inner)
-        return names
+            found |= differences(first.get(key, ABSENT), second.get(key, ABSENT), inner)
+        return found
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):
         pairs = zip(first, second, strict=True)
-        return [name] if any(differences(*pair, name) for pair in pairs) else []
-    return [] if first == second else [name]
+        same = not any(differences(*pair, name) for pair in pairs)
+    else:
+        same = first == second
+    return {} if same else {name: (first, second)}

@@ -21,9 +21,8 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trajpred.data.files import naming_disk_errors
-from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
-from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint
+from trajpred.model.checkpoint import CONFIG
 from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import SAMPLE_STORE, ensure_store
@@ -36,6 +35,7 @@ from trajpred.training.checkpoint_io import (
 )
 from trajpred.training.data_module import SceneData, without_held_out
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
+from trajpred.training.fine_tune import Start
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory, RunLogger, TrainingRecord, lock_run
@@ -146,6 +146,8 @@ class TrainedRun:
 class TrainCLI(LightningCLI):
     """Build model, data and trainer from YAML files and options."""
 
+    #: What a new run is fine-tuned from, if anything.
+    start: Start | None = None
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
     #: The settings of the logger of a run that is resumed in its folder.
@@ -153,12 +155,16 @@ class TrainCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str]) -> None:
         self.history = RunHistory()
-        self.configs, settings = read_settings(args)
+        self.configs, settings, weights = read_settings(args)
+        configs = list(map(str, self.configs))
+        if weights is not None:
+            self.start = Start.read(weights)
+            configs.insert(0, self.start.settings)
         super().__init__(
             LitForecaster,
             SceneData,
             run=False,
-            args=[*(f"--config={file}" for file in self.configs), *settings],
+            args=[*(f"--config={config}" for config in configs), *settings],
             seed_everything_default=0,
             auto_configure_optimizers=False,
             trainer_defaults=TRAINER_DEFAULTS,
@@ -206,13 +212,11 @@ class TrainCLI(LightningCLI):
         if config.model.joint_every > 1 and config.model.decoder.init_args.get("joint", False):
             scenes = 1  # weights without a gradient in some steps: one process
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes)
-        self._set_steps(train, val)
-        step_s = _step_s(train, store)
-        config.model.step_s = round(step_s, 3)
-        for path in config.data.stores or {}:
-            other_s = _step_s(ScenarioStore(path, "train"), path)
-            rates = f"{path} has steps of {other_s:g} s, {store} of {step_s:g} s"
-            require(same_step(other_s, step_s), "data.stores", rates)
+        if not len(train):
+            raise DataError("split 'train' holds no scenario", file=store)
+        if config.model.step_s is None:
+            config.model.step_s = round(train[0].step_s, 3)
+        self._set_steps(train.resampled(config.model.step_s), val.resampled(config.model.step_s))
         if config.resume is not None:
             config.resume = self._resume_from(config.resume)
 
@@ -285,12 +289,10 @@ class TrainCLI(LightningCLI):
         with one_sentence():
             super().instantiate_classes()
         self.model.config = self._model_config()
-        weights = self.config.weights
-        if weights is not None and self.config.resume is None:
-            new = load_matching(self.model, read_checkpoint(weights)["state_dict"], weights)
+        if self.start is not None:
+            lines = self.start.load_into(self.model)
             if self.trainer.is_global_zero:
-                parts = ", ".join(name.removeprefix("forecaster.") for name in new)
-                print(f"Fine-tunes {weights}; newly initialised: {parts or 'none'}")
+                print("\n".join(lines))
         if self.trainer.is_global_zero and self.logger is None and isinstance(self.trainer.logger, RunLogger):
             self.trainer.logger.create_folder()
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
@@ -309,13 +311,6 @@ def one_sentence() -> Iterator[None]:
         raise
     except Exception as error:  # Lightning's classes raise anything
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
-
-
-def _step_s(train: ScenarioStore, path: str | Path) -> float:
-    """Return the seconds between the steps of the training split at ``path``, which must not be empty."""
-    if not len(train):
-        raise DataError("split 'train' holds no scenario", file=path)
-    return train[0].step_s
 
 
 def train(args: Sequence[str]) -> TrainedRun | None:

@@ -1,0 +1,102 @@
+"""Fine-tuning: what a run takes over from the weights that it starts from.
+
+The settings of their model are the defaults of the new one. What the user sets wins, as long as all weights
+are still used; the time step is always theirs, since the data can be resampled.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import yaml
+
+from trajpred.data.resample import same_step
+from trajpred.errors import DataError
+from trajpred.model.checkpoint import CONFIG, load_matching, matching, read_checkpoint
+from trajpred.model.forecaster import SETTINGS
+from trajpred.training.lit_forecaster import LitForecaster
+from trajpred.training.settings import ABSENT, differences
+
+#: Defaults of the trainer: few epochs, since the model is trained already.
+TRAINER = {"max_epochs": 20, "check_val_every_n_epoch": 5}
+#: The default peak of the learning rate, a tenth of that of a small model's own training.
+LEARNING_RATE = 2e-4
+#: Settings that are listed in a message.
+MAX_LISTED = 4
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a run starts from.
+
+    Attributes:
+        weights: path of a checkpoint or run, or name of shipped weights.
+        config: of their model.
+        state: the weights by name.
+        step_s: seconds between the steps of their model.
+    """
+
+    weights: str
+    config: dict[str, Any]
+    state: dict[str, torch.Tensor]
+    step_s: float
+
+    @classmethod
+    def read(cls, weights: str) -> Start:
+        """Read the weights. Raises: DataError, also if their model cannot be built by what is imported."""
+        content = read_checkpoint(weights)
+        config = content[CONFIG]
+        try:
+            model = LitForecaster.build(config)  # the parser, which is given it, would import any class
+        except DataError as error:
+            raise error.located(weights) from None
+        config["history"] = model.forecaster.history
+        config["decoder"].setdefault("init_args", {})["horizon"] = model.forecaster.horizon
+        return cls(weights, config, content["state_dict"], model.forecaster.step_s)
+
+    @property
+    def settings(self) -> str:
+        """The settings of a run that the user does not change, as YAML."""
+        model = deepcopy(self.config)
+        model["future"] = model["decoder"]["init_args"].pop("horizon")
+        model["optimizer"] = model.get("optimizer", {}) | {"learning_rate": LEARNING_RATE}
+        return yaml.safe_dump({"model": model, "trainer": TRAINER})
+
+    def load_into(self, model: LitForecaster) -> list[str]:
+        """Load the weights, and return lines that say what differs.
+
+        Raises: DataError naming the settings that the weights contradict: another time step, or those that
+            leave weights unused. Another horizon may replace the weights that it determines the shape of.
+        """
+        step_s = model.forecaster.step_s
+        if not same_step(step_s, self.step_s):
+            problem = f"model.step_s is {step_s:g}, theirs {self.step_s:g}"
+            raise DataError(f"{problem}: leave it out, the data are resampled", file=self.weights)
+        changed: list[str] = []
+        for name, (theirs, ours) in differences(self.config, model.config, "model").items():
+            if name.split(".")[1] in SETTINGS and ABSENT not in (theirs, ours):
+                changed.append(f"{name} is {ours}, theirs {theirs}")
+        new, unused = load_matching(model, self.state, self.weights)
+        if unused:
+            usable = matching(self._with_horizon(model.forecaster.horizon), self.state)
+            unused = [name for name in unused if name in usable]
+        if unused:
+            lost = f"{len(unused)} of its {len(self.state)} weights would not be used"
+            reason = "; ".join(changed[:MAX_LISTED]) or "the model's code has changed"
+            advice = "leave these settings to the weights, or train without --weights"
+            raise DataError(f"{lost} ({reason}): {advice}", file=self.weights)
+        parts = ", ".join(name.removeprefix("forecaster.") for name in new)
+        lines = [f"Fine-tunes {self.weights}; newly initialised: {parts or 'none'}"]
+        if changed:
+            lines.append(f"Set otherwise than for these weights: {'; '.join(changed)}")
+        return lines
+
+    def _with_horizon(self, steps: int) -> LitForecaster:
+        """Build the model of the weights with another horizon; random numbers stay as they are."""
+        config = deepcopy(self.config)
+        config["decoder"]["init_args"]["horizon"] = steps
+        with torch.random.fork_rng(devices=[]):
+            return LitForecaster.build(config)
