@@ -57,7 +57,7 @@ def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     if isinstance(a, (Scenario, ScenarioBatch, Tracks, LaneMap, Ragged)):
         return all(equal(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
     if isinstance(a, np.ndarray) and a.dtype.kind == "f":
-        return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance))
+        return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance, equal_nan=True))
     return bool(np.array_equal(a, b))
 
 

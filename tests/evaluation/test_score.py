@@ -210,6 +210,27 @@ def test_plausibility_is_the_probability_of_violating_modes() -> None:
     assert shares == pytest.approx({"off-road": 0.3, "wrong-way": 0.2, "infeasible": 0.2})
 
 
+def test_collisions_are_of_the_sizes_that_tracks_have() -> None:
+    """A car stops 7 m behind the centre of another, and in a truck of 12 m."""
+    ends = np.array([[0.0, 0.0], [20.0, 0.0]])
+    stop = np.linspace([0.0, 0.0], [13.0, 0.0], 110)
+    position = np.stack((stop, np.tile(ends[1], (110, 1))))
+    for size, collided in ((None, 0.0), ([[np.nan, np.nan], [12.0, 2.5]], 1.0)):
+        scenario = Scenario.from_arrays(position, num_observed=50, size=size)
+        future = position[:, None, 50:]
+        origin = position[:, 49]
+        forecast = Forecast.from_trajectories(
+            "scenario",
+            scenario.tracks.track_id,
+            future,
+            np.ones((2, 1)),
+            origin=origin,
+            origin_heading=np.zeros(2),
+            step_s=0.1,
+        )
+        assert values_of([scenario], [forecast])["collision"].tolist() == [collided] * 2
+
+
 def cut(scenario: Scenario, steps: int) -> Scenario:
     """End the future after so many steps."""
     valid = scenario.tracks.valid.copy()

@@ -143,6 +143,13 @@ def _state(tag: str, step: int, rate: float) -> str:
     )
 
 
+#: Shapes of obstacles; the others have none.
+SHAPES = {
+    "car": "<shape><rectangle><length>4.4</length><width>1.7</width></rectangle></shape>",
+    "bicycle": "<shape><circle><radius>0.4</radius></circle></shape>",
+}
+
+
 def _obstacle(name: int, kind: str, rate: float, steps: int, tag: str = "dynamicObstacle") -> str:
     path = ""
     for step in range(1, steps):
@@ -150,7 +157,8 @@ def _obstacle(name: int, kind: str, rate: float, steps: int, tag: str = "dynamic
     if path:
         path = f"<trajectory>{path}</trajectory>"
     first = _state("initialState", 0, rate)
-    return f'<{tag} id="{name}"><type>{kind}</type>{first}{path}</{tag}>'
+    shape = SHAPES.get(kind, "")
+    return f'<{tag} id="{name}"><type>{kind}</type>{shape}{first}{path}</{tag}>'
 
 
 def commonroad(steps: int = 30) -> bytes:

@@ -57,6 +57,7 @@ def test_a_short_recording_is_one_window_with_unknown_steps_around_it(read: Read
     roles = [TrackCategory.SCORED, TrackCategory.FOCAL, TrackCategory.UNSCORED]
     assert scene.tracks.category.tolist() == roles
     assert scene.tracks.valid[2].sum() == 32
+    np.testing.assert_array_equal(scene.tracks.size, [[0.8, 0.8], [4.4, 1.7], [np.nan, np.nan]])
 
 
 def test_a_long_recording_is_cut_every_one_and_a_half_seconds(read: Read) -> None:

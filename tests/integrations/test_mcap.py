@@ -16,7 +16,7 @@ from tests.integrations.drives import identity, read_back, write_drive
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import EGO_ID, TrackCategory
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZE, TrackCategory
 from trajpred.integrations.mcap import MAX_POSES, OBJECTS, ROAD, SCENE, VIEW, DriveFile, save_mcap
 from trajpred.integrations.recorded_drive import RecordedDrive, TrackedObjects
 from trajpred.onboard import OnboardForecast
@@ -28,7 +28,11 @@ MM = 1.1e-3
 
 @pytest.fixture(scope="module")
 def scenario(sample_scenarios: Sequence[Scenario]) -> Scenario:
-    return sample_scenarios[0]
+    """A real one, whose tracks have sizes but for every third."""
+    scenario = sample_scenarios[0]
+    size = np.random.default_rng(0).uniform(1, 9, (len(scenario.tracks), 2))
+    size[::3] = np.nan
+    return replace(scenario, tracks=replace(scenario.tracks, size=size))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +86,9 @@ def test_scenarios_are_shown_at_their_times_and_places(scenario: Scenario, recor
             entity = entities[tracks.track_id[row]]
             assert entity.frame_id == "map"
             [box] = entity.cubes
-            assert box.size.x > 0
+            kind = OBJECT_TYPES[tracks.object_type[row]]
+            length, width = TYPICAL_SIZE[kind] if row % 3 == 0 else tracks.size[row]
+            assert (box.size.x, box.size.y) == (length, width)
             np.testing.assert_array_equal(xy(box.pose.position), tracks.position[row, step])
             assert np.cos(yaw(box.pose.orientation) - tracks.heading[row, step]) > 1 - 1e-9
             past = slice(max(0, step - 20), step + 1)

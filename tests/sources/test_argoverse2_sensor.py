@@ -140,6 +140,10 @@ def test_a_store_of_windows(raw: Path, tmp_path: Path) -> None:
     assert len({scenario.focal_id for scenario in store}) == 4
     for scenario in store:
         assert (scenario.tracks.category == TrackCategory.FOCAL).sum() == 1
+    boxes = feather.read_table(only_log(raw) / BOXES).to_pandas().groupby("track_uuid")
+    measured = boxes[["length_m", "width_m"]].first().loc[scenario.tracks.track_id[:-1]]
+    np.testing.assert_allclose(scenario.tracks.size[:-1], measured, rtol=1e-6)
+    assert np.isnan(scenario.tracks.size[-1]).all(), "of the recording vehicle"
 
 
 def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: Path) -> None:

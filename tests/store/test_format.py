@@ -76,6 +76,7 @@ def check_tracks(decoded: Tracks, original: Tracks) -> None:
     tolerance = 0.98e-3 if fastest < 63.9 else fastest / 32767
     near(decoded.velocity, original.velocity, tolerance)
     assert not decoded.velocity[original.velocity == 0].any()
+    np.testing.assert_allclose(decoded.size, original.size, rtol=1e-7)
 
 
 def check_points(decoded: np.ndarray, original: np.ndarray, heights: bool) -> None:
@@ -133,6 +134,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "largest velocity of a unit": {"velocity": np.full((2, 12, 2), -32767 * 2.0**-9)},
     "just above it": {"velocity": np.full((2, 12, 2), 32767.5 * 2.0**-9)},
     "huge velocities": {"velocity": np.linspace(-1e300, 1e300, 48).reshape(2, 12, 2)},
+    "sizes": {"size": [[4.6, 1.9], [np.nan, 0.7]]},
     "all headings": {"heading": np.linspace(-20, 20, 24).reshape(2, 12)},
 }
 

@@ -29,12 +29,14 @@ from tests.viz.scenes import (
 )
 from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import TYPICAL_SIZE
+from trajpred.data.tracks import OBJECT_TYPES, TYPICAL_SIZE
 from trajpred.errors import DataError
 from trajpred.viz import draw_scene, plot_scenario, save_scene
-from trajpred.viz.agent_layer import RECTANGLE, place
+from trajpred.viz.agent_layer import RECTANGLE, agent_outlines, place
 from trajpred.viz.overlays import WhatIf
+from trajpred.viz.page.data import pack_scene
 from trajpred.viz.style import LIGHT
+from trajpred.viz.view import View
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +149,21 @@ def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast, att
     ):
         with pytest.raises(DataError, match=match):
             draw_scene(scene, **arguments)  # type: ignore[arg-type]
+
+
+def test_known_sizes_are_drawn_in_pictures_and_on_the_page(scene: Scenario) -> None:
+    """A truck of 12 by 2.5 m, and an agent of which only the length is known."""
+    size = np.full((len(scene.tracks), 2), np.nan)
+    size[0] = 12.0, 2.5
+    size[1, 0] = 7.0
+    tracks = replace(scene.tracks, size=size)
+    scenario = replace(scene, tracks=tracks).validate()
+    bodies, _ = agent_outlines(View(tracks.position[0, OBSERVED - 1], 50.0, 1e3), scenario, np.array([0]))
+    sides = np.hypot(*np.diff(bodies[0], axis=0).T)
+    np.testing.assert_allclose(sides, [12.0, 2.5, 12.0])
+    typical = [TYPICAL_SIZE[OBJECT_TYPES[code]] for code in tracks.object_type]
+    drawn = pack_scene(scenario, [])["size_m"]
+    assert drawn == [[12.0, 2.5], [7.0, typical[1][1]], *map(list, typical[2:])]
 
 
 def test_agents_are_drawn_where_last_observed(scene: Scenario, figure: Figure) -> None:

@@ -134,6 +134,7 @@ class Scenario:
         valid: ArrayLike | None = None,
         heading: ArrayLike | None = None,
         velocity: ArrayLike | None = None,
+        size: ArrayLike | None = None,
         object_type: Sequence[str] | str = "vehicle",
         track_id: Sequence[str] | None = None,
         focal: int = 0,
@@ -151,6 +152,7 @@ class Scenario:
             valid: ``[A, T]`` True and False or 1 and 0; by default True where the position is not NaN.
             heading: ``[A, T]`` radians; by default :func:`~trajpred.data.motion.causal_heading`.
             velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.data.motion.causal_velocity`.
+            size: ``[A, 2]`` length and width in metres, NaN or 0 where unknown; by default all are.
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
             track_id: A unique names; ``"0"`` … by default.
             focal: row of the track to predict.
@@ -192,6 +194,7 @@ class Scenario:
         rank = as_array(category, np.int8, "category", (A,))
         rank[focal] = TrackCategory.FOCAL
         names = as_names(range(A) if track_id is None else track_id, "track_id", A)
+        box = as_array(np.full((A, 2), np.nan) if size is None else size, np.float64, "size", (A, 2))
         types = object_type
         if isinstance(object_type, (str, bytes)):
             types = [object_type] * A
@@ -203,6 +206,7 @@ class Scenario:
             position=np.where(mask[..., None], xy, 0.0),
             heading=np.where(mask, angle, 0.0),
             velocity=np.where(mask[..., None], speed, 0.0),
+            size=np.where(box == 0, np.nan, box),
         )
         if map is None:
             lanes = LaneMap()

@@ -6,7 +6,7 @@ City frame, metres, radians, m/s, float64. Masks: True = valid. Sizes: ``A`` tra
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require, require_finite, require_rows, require_shape, within
 
-#: Typical (length, width) in metres of Argoverse 2's ten object types; the forecasting data have no boxes.
+#: Typical (length, width) in metres of Argoverse 2's ten object types, of tracks of unknown size.
 TYPICAL_SIZE = {
     "vehicle": (4.6, 1.9),
     "pedestrian": (0.7, 0.7),
@@ -61,6 +61,8 @@ class Tracks:
         position: ``[A, T, 2]`` metres, city frame.
         heading: ``[A, T]`` radians, city frame.
         velocity: ``[A, T, 2]`` m/s, city frame.
+        size: ``[A, 2]`` length and width in metres, NaN where unknown; unknown by default. Models do not
+            read it.
     """
 
     track_id: NDArray[np.str_]
@@ -70,6 +72,11 @@ class Tracks:
     position: NDArray[np.float64]
     heading: NDArray[np.float64]
     velocity: NDArray[np.float64]
+    size: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 2)))
+
+    def __post_init__(self) -> None:
+        if not len(self.size):
+            object.__setattr__(self, "size", np.full((len(self), 2), np.nan))
 
     def __len__(self) -> int:
         return len(self.track_id)
@@ -90,6 +97,10 @@ class Tracks:
     def indices(self, track_ids: Iterable[str]) -> NDArray[np.int64]:
         """Return the row ``[M]`` of each of ``track_ids``. Raises: KeyError if there is no such track."""
         return np.array([self.index(str(track_id)) for track_id in track_ids], np.int64)
+
+    def box(self, typical: NDArray[np.float64] = TYPICAL_SIZES) -> NDArray[np.float64]:
+        """Return the sizes ``[A, 2]``; unknown ones are those ``typical`` of the object type, ``[10, 2]``."""
+        return np.where(np.isnan(self.size), typical[self.object_type], self.size)
 
     def take(self, rows: NDArray[np.int64]) -> Tracks:
         """Select tracks by their rows, in any order."""
@@ -139,6 +150,9 @@ class Tracks:
         require_shape(self.position, (A, T, 2), "position")
         require_shape(self.heading, (A, T), "heading")
         require_shape(self.velocity, (A, T, 2), "velocity")
+        require_shape(self.size, (A, 2), "size")
+        is_size = np.isnan(self.size) | ((self.size > 0) & (self.size < np.inf))
+        require_rows(is_size.all(axis=1), "size", "must be positive metres, NaN where unknown")
         for name in ("position", "heading", "velocity"):
             require_finite(getattr(self, name), name, self.valid)
         largest = np.abs(self.heading[self.valid]).max(initial=0.0)

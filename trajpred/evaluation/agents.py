@@ -81,7 +81,7 @@ class ScoredAgents(Futures):
             if all(name in part for part in parts):
                 columns[name] = np.concatenate([part[name] for part in parts])
         predicted: NDArray[np.bool_] = columns["predicted"]
-        for name in ("scene", "object_type", "origin", "origin_heading", "velocity"):
+        for name in ("scene", "object_type", "size", "origin", "origin_heading", "velocity"):
             columns[name] = truth[name][predicted]
         scene = columns["scene"]
         member: dict[str, NDArray[np.bool_]] = {group: truth[group][predicted] for group in GROUPS}

@@ -89,6 +89,7 @@ def _truth(scenario: Scenario, steps: int) -> dict[str, NDArray[Any]]:
         "target_heading": target_heading,
         "valid": valid,
         "object_type": tracks.object_type[rows],
+        "size": tracks.box()[rows],
         "origin": position,
         "origin_heading": heading,
         "velocity": velocity,

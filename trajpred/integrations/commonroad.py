@@ -71,6 +71,18 @@ def _value(state: Element, name: str) -> float:
     return sum(numbers) / len(numbers)
 
 
+def _size(obstacle: Element) -> list[float]:
+    """Return the length and width of an obstacle, a rectangle or a circle; NaN for other shapes."""
+    circle = obstacle.findtext("shape/circle/radius")
+    if circle is not None:
+        return [2 * as_number(circle, "shape.radius")] * 2
+    size: list[float] = []
+    for name in ("length", "width"):
+        text = obstacle.findtext(f"shape/rectangle/{name}")
+        size.append(np.nan if text is None else as_number(text, f"shape.{name}"))
+    return size
+
+
 #: The object type of each type of obstacles; any other is ``unknown``.
 OBJECT_TYPE = {
     "car": "vehicle",
@@ -148,6 +160,7 @@ class _Recording:
         step_s: seconds between steps.
         name: A strings.
         object_type: A strings.
+        size: ``[A, 2]`` metres, length and width; NaN where unknown.
         is_static: ``[A]``, whether the file says that an obstacle does not move.
         state: ``[A, N, 5]``: x, y (metres), heading (radians), ``velocity`` and ``velocityY`` (m/s), see
             :func:`_motion`; NaN where unknown.
@@ -156,6 +169,7 @@ class _Recording:
     step_s: float
     name: list[str]
     object_type: list[str]
+    size: NDArray[np.float64]
     is_static: NDArray[np.bool_]
     state: NDArray[np.float64]
 
@@ -166,6 +180,7 @@ class _Recording:
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
         names: list[str] = []
         kinds: list[str] = []
+        sizes: list[list[float]] = []
         statics: list[bool] = []
         states: list[list[tuple[int, list[float]]]] = []
         steps: list[int] = []
@@ -174,6 +189,7 @@ class _Recording:
                 continue
             names.append(obstacle.get("id", ""))
             kinds.append(OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown"))
+            sizes.append(_size(obstacle))
             statics.append(is_static_obstacle(obstacle))
             path = states_of(obstacle)
             states.append(path)
@@ -193,7 +209,14 @@ class _Recording:
                     table[row, step - first] = values
         speed = table[..., 3]
         speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
-        return cls(step_s, names, kinds, is_static, table)
+        return cls(
+            step_s=step_s,
+            name=names,
+            object_type=kinds,
+            size=np.array(sizes).reshape(-1, 2),
+            is_static=is_static,
+            state=table,
+        )
 
     @property
     def steps(self) -> int:
@@ -226,6 +249,7 @@ class _Recording:
             step_s=self.step_s,
             heading=heading,
             velocity=velocity,
+            size=self.size[kept],
             object_type=kinds,
             track_id=[self.name[row] for row in kept],
             focal=focal,

@@ -18,7 +18,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import Pose
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TYPICAL_SIZES, Tracks
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, Tracks
 from trajpred.integrations.recorded_drive import TrackedObjects, ros_messages, ros_types
 from trajpred.onboard.stream import OnboardForecast
 from trajpred.viz.scene import future_rows
@@ -232,7 +232,7 @@ class SceneMessages:
         Args:
             step_s: seconds between steps.
             min_probability: of drawn modes; the most probable one is always drawn.
-            size: metres, length, width and height by id; typical ones otherwise.
+            size: metres, length, width and height by id; otherwise those of ``tracks``.
             truth: future positions ``[F, 2]`` by id, where known.
             fallback: ids of those that ``forecast`` has from a fallback.
         """
@@ -242,6 +242,7 @@ class SceneMessages:
         if forecast is not None:
             predicted = row_of(forecast.track_id.tolist())
         entities: list[Any] = []
+        boxes = tracks.box()
         for row in np.flatnonzero(tracks.valid[:, -1]).tolist():
             name = str(tracks.track_id[row])
             kind = int(tracks.object_type[row])
@@ -259,12 +260,12 @@ class SceneMessages:
                 facts["probability"] = ", ".join(f"{share:.2f}" for share in probability)
             if name in truth:
                 lines.append(self._line(truth[name], TRUTH_WIDTH, DARK.ink))
-            typical = np.array([*TYPICAL_SIZES[kind], BOX_HEIGHT])
-            measured = size.get(name, typical)
+            usual = np.array([*boxes[row], BOX_HEIGHT])
+            measured = size.get(name, usual)
             box = self._box(
                 position=tracks.position[row, -1],
                 heading=float(tracks.heading[row, -1]),
-                size=np.where(measured > 0, measured, typical),
+                size=np.where(measured > 0, measured, usual),
                 color=color,
             )
             entities.append(self._entity(time_ns, name, lines, [box], facts))

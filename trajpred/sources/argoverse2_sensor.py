@@ -163,6 +163,7 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
             position=np.where(valid[..., None], window.position[kept], 0.0),
             heading=np.where(valid, given_heading(window.heading[kept]), 0.0),
             velocity=window.velocity[kept],
+            size=log.size[kept],
         ),
         map=lane_map,
     ).validate()

@@ -210,6 +210,25 @@ def of_tracks(values: NDArray[Any], row: NDArray[np.int64], num_tracks: int, fie
     return value
 
 
+def sizes_of(size: NDArray[np.float64], row: NDArray[np.int64], num_tracks: int) -> NDArray[np.float64]:
+    """Return the sizes ``[A, 2]`` of tracks: the medians of those of their states that are positive.
+
+    Args:
+        size: ``[N, 2]`` metres, the length and width of each state; NaN or 0 where unknown.
+        row: ``[N]`` the track of each state.
+
+    Returns:
+        NaN where no state has one.
+    """
+    median = np.full((num_tracks, 2), np.nan)
+    for axis, values in enumerate(size.T):
+        known = np.isfinite(values) & (values > 0)
+        order = np.lexsort((values[known], row[known]))
+        tracks, first, count = np.unique(row[known][order], return_index=True, return_counts=True)
+        median[tracks, axis] = values[known][order][first + (count - 1) // 2]
+    return median
+
+
 def valid_states(
     row: NDArray[np.int64], step: NDArray[np.int64], num_tracks: int, num_steps: int, field: str
 ) -> NDArray[np.bool_]:

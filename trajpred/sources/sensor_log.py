@@ -21,12 +21,14 @@ from trajpred.sources.reading import (
     readable,
     require_columns,
     require_values,
+    sizes_of,
     text_codes,
     valid_states,
 )
 
 _ROTATION = ("qw", "qx", "qy", "qz")
 _TRANSLATION = ("tx_m", "ty_m", "tz_m")
+_SIZE = ("length_m", "width_m")
 #: Frames on each side in the fit of a velocity.
 _AROUND = 2
 #: Frames in the fit of a velocity at an end of a track.
@@ -72,6 +74,7 @@ class SensorLog:
         time_ns: ``[N]``, regular steps.
         recorded: ``[N]``, False for lost frames, at which no track is valid.
         trailer: ``[A]``, the tracks that are never scored.
+        size: ``[A, 2]`` metres, length and width; NaN of the ego vehicle.
     """
 
     time_ns: NDArray[np.int64]
@@ -82,6 +85,7 @@ class SensorLog:
     valid: NDArray[np.bool_]
     position: NDArray[np.float64]
     heading: NDArray[np.float64]
+    size: NDArray[np.float64]
 
 
 def read_log(annotations: Path, poses: Path) -> SensorLog:
@@ -91,7 +95,8 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
         ego_ns = _times(ego)
         ahead, rotation, translation = _poses(ego)
     with readable(annotations, "feather file"):
-        table = _read(annotations, ("timestamp_ns", "track_uuid", "category", *_ROTATION, *_TRANSLATION))
+        columns = ("timestamp_ns", "track_uuid", "category", *_SIZE, *_ROTATION, *_TRANSLATION)
+        table = _read(annotations, columns)
         table = table.filter(pc.not_equal(table["category"], "EGO_VEHICLE"))
         frame_ns, frame = np.unique(_times(table), return_inverse=True)
         steps = steps_of_log(frame_ns)
@@ -101,6 +106,7 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
         row, names = text_codes(table, "track_uuid")
         kind, kinds = text_codes(table, "category")
         box_ahead, _, centre = _poses(table)
+        size = sizes_of(np.stack([finite(table, name) for name in _SIZE], -1), row, len(names) + 1)
         valid = valid_states(row, step, len(names) + 1, len(time), "timestamp_ns")
         valid[-1] = recorded
     order = np.argsort(ego_ns, kind="stable")
@@ -136,6 +142,7 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
         valid=valid,
         position=position,
         heading=heading,
+        size=size,
     )
 
 

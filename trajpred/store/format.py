@@ -24,7 +24,7 @@ from trajpred.data.tracks import Tracks
 from trajpred.errors import DataError, require
 
 #: Version of the columns and their meaning.
-COLUMNS_VERSION = 3
+COLUMNS_VERSION = 4
 #: Units of a position per metre.
 PER_METRE = 1000.0
 #: Smallest ``velocity_unit`` in m/s.
@@ -93,6 +93,7 @@ def _columns() -> dict[str, Column]:
         "position": Column(_list(pa.int32(), width=2)),
         "heading": Column(_list(pa.int16()), like="position"),
         "velocity": Column(_list(pa.int16(), width=2), like="position"),
+        "size": Column(_list(pa.float32(), width=2)),
     }
     for name in IDS:
         columns[name] = Column(_list(pa.int64()), like="lane_id" if name in LANE_IDS else "")
@@ -186,6 +187,7 @@ def _encode_tracks(tracks: Tracks, origin: NDArray[np.float64]) -> dict[str, Any
     heading = np.round(turn / HEADING_UNIT).astype(np.int32) % HEADINGS
     # Exactly 0 means unknown: a known heading within half a unit of it is one unit.
     heading[(heading == 0) & (turn != 0)] = 1
+    has_sizes = not np.isnan(tracks.size).all()
     return {
         "track_id": tracks.track_id,
         "object_type": tracks.object_type,
@@ -195,6 +197,7 @@ def _encode_tracks(tracks: Tracks, origin: NDArray[np.float64]) -> dict[str, Any
         "heading": heading.astype(np.int16),  # wraps around
         "velocity_unit": unit,
         "velocity": np.round(velocity / unit).astype(np.int16),
+        "size": tracks.size[: len(tracks) * has_sizes].astype(np.float32),
     }
 
 
@@ -390,7 +393,20 @@ def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
         position=states(_metres("position", columns)),
         heading=states(columns["heading"].values * HEADING_UNIT),
         velocity=states(columns["velocity"].values * velocity_unit[:, None]),
+        size=_decode_sizes(columns),
     )
+
+
+def _decode_sizes(columns: dict[str, Ragged]) -> NDArray[np.float64]:
+    """``[A, 2]`` sizes of the tracks, unknown in the rows that have none."""
+    sizes = columns["size"]
+    tracks = columns["object_type"].lengths
+    has_sizes = sizes.lengths > 0
+    if (has_sizes & (sizes.lengths != tracks)).any():
+        raise ValueError("size does not have one entry per track")
+    size = np.full((tracks.sum(), 2), np.nan)
+    size[np.repeat(has_sizes, tracks)] = sizes.values
+    return size
 
 
 def _decode_map(columns: dict[str, Ragged]) -> LaneMap:

@@ -17,7 +17,7 @@ from trajpred.errors import DataError
 from trajpred.store.format import SCHEMA, Rows, encode_batch, part_lengths
 
 #: Version of the files of a store.
-VERSION = 6
+VERSION = 7
 MANIFEST = "manifest.json"
 #: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
 #: number of lane segments and crossings.

@@ -29,7 +29,8 @@ OUTLINES = {
     "motorcyclist": LOZENGE,
     "riderless_bicycle": LOZENGE,
 }
-#: ``[10, 2]`` metres: typical sizes, but of an unknown type between those of a pedestrian and a car.
+#: ``[10, 2]`` metres, of tracks of unknown size: typical ones, but of an unknown type between those of a
+#: pedestrian and a car.
 DRAWN_SIZES = TYPICAL_SIZES.copy()
 DRAWN_SIZES[OBJECT_TYPES.index("unknown")] = 2.4, 1.8
 #: Smallest length and width on paper (points): a pedestrian to scale would be invisible.
@@ -77,7 +78,7 @@ def agent_outlines(
     step = scenario.last_seen[rows]
     positions = tracks.position[rows, step]
     headings = tracks.heading[rows, step]
-    sizes = np.maximum(DRAWN_SIZES[tracks.object_type[rows]], view.metres(MIN_SIZE))
+    sizes = np.maximum(tracks.box(DRAWN_SIZES)[rows], view.metres(MIN_SIZE))
     bodies: list[np.ndarray] = []
     noses: list[np.ndarray] = []
     for i, code in enumerate(tracks.object_type[rows].tolist()):

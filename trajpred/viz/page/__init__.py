@@ -16,7 +16,6 @@ from matplotlib.colors import to_hex
 from trajpred.data.files import atomic_file, progress_bar
 from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
 from trajpred.metrics import headline
 from trajpred.metrics.registry import MODES
@@ -26,7 +25,6 @@ from trajpred.predictors.forecast_store import in_batches
 from trajpred.predictors.perturbations import road_users
 from trajpred.predictors.perturbations import without as remove_tracks
 from trajpred.predictors.predictor import Predictor
-from trajpred.viz.agent_layer import DRAWN_SIZES
 from trajpred.viz.page.data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 
@@ -122,7 +120,6 @@ def pack_page(
         "heads": [_layers_and_heads(model["attention"]) for model in scenes[0]["models"]],
         "streams": has_streams,
         "removes": has_removed,
-        "size_m": dict(zip(OBJECT_TYPES, DRAWN_SIZES.tolist(), strict=True)),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
     }
     return index, scenes

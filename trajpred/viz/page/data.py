@@ -21,7 +21,7 @@ from trajpred.evaluation.updates import score_stream, update_columns
 from trajpred.metrics import agent_metrics, final_error, headline
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
-from trajpred.viz.agent_layer import roles
+from trajpred.viz.agent_layer import DRAWN_SIZES, roles
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.map_layer import (
     boundaries,
@@ -193,6 +193,7 @@ def pack_tracks(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
         "step_s": round(scenario.step_s, 4),
         "track_id": tracks.track_id.tolist(),
         "type": [OBJECT_TYPES[code] for code in tracks.object_type.tolist()],
+        "size_m": tracks.box(DRAWN_SIZES).round(2).tolist(),
         "role": [Role(code).name for code in roles(scenario).tolist()],
     }
     packed.update(_pack_states(scenario, origin))

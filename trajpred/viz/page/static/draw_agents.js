@@ -50,7 +50,7 @@ function traceBody(pane, scene, track, step, { extra = 0, smallest = 0 } = {}) {
 
 /** Length and width of a track in pixels. */
 function bodySize(scene, track) {
-  return index.size_m[scene.type[track]].map((metres) => Math.max(metres * camera.scale, MIN_SIZE_PX));
+  return scene.size_m[track].map((metres) => Math.max(metres * camera.scale, MIN_SIZE_PX));
 }
 
 /** Pixels all over the body of a track, which labels avoid. */
