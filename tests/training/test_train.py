@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,23 @@ def test_one_training_at_a_time_writes_to_a_run_s_folder(
         pytest.fail("two trainings hold the lock")
     with record.lock_run(trainer("a")):
         pass
+
+
+def test_a_run_has_a_folder_of_its_own_whatever_its_loggers(
+    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = [f"--data.store={store_path}", "--data.val_half=null"]
+    cli = train.TrainCLI([*data, "--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"])
+    folder, tracker = (Path(logger.log_dir) for logger in cli.trainer.loggers)
+    assert Path(cli.trainer.log_dir) == folder == Path("runs/forecaster/version_0")
+    assert tracker.parts[0] == "csv"
+
+
+@pytest.mark.skipif(find_spec("comet_ml") is not None, reason="the package is installed")
+def test_the_missing_package_of_a_logger_is_named(store_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^field 'trainer\.logger': needs a package: pip install comet-ml$"):
+        train.TrainCLI([f"--data.store={store_path}", "--trainer.logger=CometLogger"])
 
 
 def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentError
+from jsonargparse import ArgumentError, Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
@@ -201,6 +202,7 @@ class TrainCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         config = self.config
         check_precision(config.trainer.precision)
+        config.trainer.logger = with_run_folder(config.trainer.logger)
         with one_sentence():  # YAML can write names that no file has
             store = ensure_store(Path(config.data.store))
         train = ScenarioStore(store, "train")
@@ -302,6 +304,22 @@ class TrainCLI(LightningCLI):
             self.logger.version = None
 
 
+def with_run_folder(loggers: Any) -> Any:
+    """Put a RunLogger before loggers of other kinds, which give a run no folder of its own.
+
+    Args:
+        loggers: the setting ``trainer.logger``.
+    """
+    if isinstance(loggers, bool | None):
+        return loggers
+    several = loggers if isinstance(loggers, list) else [loggers]
+    run_logger = f"{RunLogger.__module__}.{RunLogger.__name__}"
+    if any(logger.class_path == run_logger for logger in several):
+        return loggers
+    settings = Namespace(**TRAINER_DEFAULTS["logger"]["init_args"], version=None)
+    return [Namespace(class_path=run_logger, init_args=settings), *several]
+
+
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """Report whatever constructors raise about the values of settings as a DataError."""
@@ -310,6 +328,8 @@ def one_sentence() -> Iterator[None]:
     except (DataError, OSError):
         raise
     except Exception as error:  # Lightning's classes raise anything
+        if missing := re.search(r"Requirement '([\w-]+)[^']*' not met", str(error)):
+            raise DataError(f"needs a package: pip install {missing[1]}", field="trainer.logger") from None
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
 
 
