@@ -114,7 +114,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"moved": {"car": {"x": float("nan")}}}, "beyond what can be edited: nan"),
     ({"moved": {"car": {"speed": -1}}}, "beyond what can be edited: -1"),
     ({"moved": {"nobody": {}}}, "'nobody' is not in this scenario"),
-    ({"removed": [["car"]]}, "must be a list of ids"),
+    ({"removed": [["car"]]}, "must be of ids"),
     ({"removed": ["car"]}, "focal one"),
     ({"added": [{"object_type": "vehicle", "x": 1}]}, "field 'y': must be a number"),
     ({"added": [{"object_type": "ufo", "x": 1, "y": 1}]}, "is 'ufo', none of vehicle"),
