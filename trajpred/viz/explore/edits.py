@@ -61,10 +61,9 @@ def apply(scenario: Scenario, edits: Mapping[str, Any]) -> Scenario:
     require(isinstance(edits, Mapping), "edits", f"must be an object, is {quoted(edits)}")
     _require_known(edits, PARTS, "edits")
     for name, part in edits.items():
-        fits = isinstance(part, PARTS[name])
-        require(fits, name, f"must be a {PARTS[name].__name__}, is {quoted(part)}")
-        is_named = name == "added" or all(isinstance(key, str) for key in part)
-        require(is_named, name, "must be of ids, which are texts")
+        kind = dict if name == "added" else str
+        fits = isinstance(part, PARTS[name]) and all(isinstance(item, kind) for item in part)
+        require(fits, name, f"must be a {PARTS[name].__name__} of {kind.__name__}, is {quoted(part)}")
     if not any(edits.values()):
         return scenario
     removed = edits.get("removed", [])

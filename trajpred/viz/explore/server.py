@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, quoted, require
@@ -148,9 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        [token] = parse_qs(url.query).get("token", [""])[:1]
-        if self._is_allowed(token, url.path, "/"):
+        path, _, query = self.path.partition("?")
+        [token] = parse_qs(query).get("token", [""])[:1]
+        if self._is_allowed(token, path, "/"):
             self._send(200, self.server.explorer.page, "text/html")
 
     def do_POST(self) -> None:
