@@ -107,9 +107,9 @@ class ScenarioBatch:
             num_observed=observed,
             recorded=np.concatenate(column("recorded")),
             focal=_concatenate_rows(column("focal"), first_track),
-            tracks=_concatenate(column("tracks")),
+            tracks=concatenate(column("tracks")),
             track_scene=_concatenate_rows(column("track_scene"), first_scene),
-            map=_concatenate(column("map")),
+            map=concatenate(column("map")),
             lane_scene=_concatenate_rows(column("lane_scene"), first_scene),
             crossing_scene=_concatenate_rows(column("crossing_scene"), first_scene),
         )
@@ -151,9 +151,9 @@ class ScenarioBatch:
             num_observed=scenarios[0].num_observed,
             recorded=np.array(recorded),
             focal=np.add(_starts(num_tracks), focal),
-            tracks=_concatenate(tracks),
+            tracks=concatenate(tracks),
             track_scene=np.repeat(scene, num_tracks),
-            map=_concatenate(lane_maps),
+            map=concatenate(lane_maps),
             lane_scene=np.repeat(scene, num_lanes),
             crossing_scene=np.repeat(scene, num_crossings),
         )
@@ -169,7 +169,7 @@ def _concatenate_rows(parts: Sequence[NDArray[np.int64]], starts: Sequence[int])
     return np.concatenate([rows + start for rows, start in zip(parts, starts, strict=True)])
 
 
-def _concatenate(parts: Sequence[Any]) -> Any:
+def concatenate(parts: Sequence[Any]) -> Any:
     """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis."""
     first = parts[0]
     if isinstance(first, Ragged):
@@ -178,7 +178,7 @@ def _concatenate(parts: Sequence[Any]) -> Any:
         return np.concatenate(parts)
     columns: dict[str, Any] = {}
     for column in fields(first):
-        columns[column.name] = _concatenate([getattr(part, column.name) for part in parts])
+        columns[column.name] = concatenate([getattr(part, column.name) for part in parts])
     return type(first)(**columns)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from trajpred.data.batch import concatenate
 from trajpred.data.checks import as_number
 from trajpred.data.geometry import norm, rotate, unit_vector
 from trajpred.data.lane_map import LaneMap
@@ -60,10 +61,9 @@ def apply(scenario: Scenario, edits: Mapping[str, Any]) -> Scenario:
     require(isinstance(edits, Mapping), "edits", f"must be an object, is {quoted(edits)}")
     _require_known(edits, PARTS, "edits")
     for name, part in edits.items():
-        fits = isinstance(part, PARTS[name]) and (
-            name == "added" or all(isinstance(key, str) for key in part)
-        )
-        require(fits, name, f"must be a {PARTS[name].__name__} of ids or road users, is {quoted(part)}")
+        kind = dict if name == "added" else str
+        fits = isinstance(part, PARTS[name]) and all(isinstance(item, kind) for item in part)
+        require(fits, name, f"must be a {PARTS[name].__name__} of {kind.__name__}, is {quoted(part)}")
     if not any(edits.values()):
         return scenario
     removed = edits.get("removed", [])
@@ -152,8 +152,8 @@ def _with_added(scenario: Scenario, added: Sequence[Any]) -> Tracks:
         heading=np.tile(heading[:, None], T),
         velocity=np.tile(velocity[:, None], (1, T, 1)),
     )
-    columns = [column.name for column in fields(Tracks)]
-    return Tracks(**{name: np.concatenate((getattr(tracks, name), getattr(fresh, name))) for name in columns})
+    joined: Tracks = concatenate([tracks, fresh])
+    return joined
 
 
 def _without_lanes(lanes: LaneMap, names: Sequence[Any]) -> LaneMap:

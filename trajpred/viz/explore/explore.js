@@ -267,8 +267,11 @@ function initEditor() {
     editor.takesLanes = !editor.takesLanes;
     event.currentTarget.ariaPressed = editor.takesLanes;
   }, { ariaPressed: false });
-  button("As recorded", "undo all edits (0)", keys[0], { id: "recorded" });
-  button("Script", "the same in Python", () => { get("code").lastChild.textContent = editor.script; get("code").showModal(); }, { id: "script" });
+  button("As recorded", "undo all edits (0)", keys[0], { id: "recorded", disabled: true });
+  button("Script", "the same in Python", () => {
+    get("code").lastChild.textContent = editor.script;
+    get("code").showModal();
+  }, { id: "script", disabled: true });
   Object.assign(add(bar, "output"), { id: "said" });
   Object.assign(add(bar, "ol"), { id: "shifts" });
   add(get("shifts"), "li", HINT);

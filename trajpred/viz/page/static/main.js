@@ -6,6 +6,7 @@ const state = {
 };
 const panes = (index.models.length ? index.models.map((_, m) => m) : [-1]).map((m) => new Pane(get("panes"), m));
 const extension = {}; // functions of a script that is run after these, such as that of trajpred explore
+const MOVED_M = 0.5; // the original modes of road users whose mean future ends farther away are drawn, too
 let drawRequested = false;
 
 /** Draw once before the next screen update, however often this is called. */
@@ -37,7 +38,8 @@ function draw(pane, scene) {
   if (predicted && layers.others) scored.forEach((track) => drawFaintModes(pane, scene, track, colors));
   if (layers.truth) drawTruths(pane, scene, scored, colors);
   drawAttentionRings(pane, scene, recorded, colors);
-  if (predicted && scene.edited) scored.forEach((track) => drawOriginalModes(pane, scene, track, colors));
+  const hasMoved = (track) => scene.forecasts[pane.forecast].shift_m[scene.rowOf[pane.forecast].get(track)] > MOVED_M;
+  if (predicted && scene.edited) scored.filter(hasMoved).forEach((track) => drawOriginalModes(pane, scene, track, colors));
   if (predicted) drawOriginalModes(pane, scene, selected, colors);
   if (predicted) drawModes(pane, scene, selected, step, colors);
   if (layers.truth) drawTruths(pane, scene, [selected], colors);
