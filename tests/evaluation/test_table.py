@@ -158,7 +158,7 @@ def test_incomparable_results_are_rejected() -> None:
         "b predicts no focal agent": lambda: compare([a], [scored(np.ones(0), "b")]),
         "a and a have no minADE6 of the same agents": lambda: compare([a], [a], "minADE6"),
         "values": lambda: bootstrap([]),
-        "both are small with one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
+        "but are small with one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
         "different data: val of argoverse1": lambda: by_recipe([one, replace(two, split="train")]),
         "no results given": lambda: by_recipe([]),
         "of scored agents": lambda: format_recipes(by_recipe(seeds()), "scored"),
@@ -193,6 +193,23 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
     assert intervals["small, 3 seeds"]["minFDE6"] == "2.00 [2.00, 2.00]"
     assert intervals["small, 3 seeds"]["minFDE6 against base"] == "-3.00 [-4.00, -2.00]"
     assert intervals["base"]["minFDE6 against base"] == "-"
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
+    first, second, _ = seeds()
+    twin = replace(second, training=first.training)
+    base: Any = result("base", (4.0, 6.0))
+    both = [first, twin, base, base]
+    runs = [Path(f"runs/small/version_{number}/evaluation.json") for number in (0, 1, 0, 1)]
+    recipes = by_recipe(both, runs)
+    assert list(recipes) == ["small (runs/small/version_0)", "small (runs/small/version_1)", "base"]
+    [_, row, _] = interval_table(recipes).rows
+    # (2, 2) against (1, 2): in metres, by scenario.
+    assert row[-1] == "+0.50 [+0.00, +1.00]"
+    files = [Path(name) for name in ("a.json", "b.json", "a.json", "b.json")]
+    assert list(by_recipe(both, files)) == ["small (a.json)", "small (b.json)", "base"]
+    with pytest.raises(DataError, match="but are small with one seed"):
+        by_recipe(both, [Path("both.json")] * 4)
 
 
 def test_origin_names_seeds_data_machine_and_code() -> None:

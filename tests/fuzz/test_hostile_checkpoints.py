@@ -157,7 +157,7 @@ def test_a_class_of_the_user_is_found_by_each_of_its_names(
     for path in ("package_of_a_user.Own", "package_of_a_user.encoders.Own"):
         config["encoder"] = {"class_path": path, "init_args": arguments}
         if path.count(".") == 1:
-            with pytest.raises(DataError, match="import its module first"):
+            with pytest.raises(DataError, match="give --import package_of_a_user"):
                 LitForecaster.build(config)
             __import__("package_of_a_user")
         model = LitForecaster.build(config)

@@ -108,6 +108,25 @@ def test_a_subset_is_a_store_of_its_own(sample_store: Path) -> None:
         part[3]
 
 
+@pytest.mark.parametrize(("step_s", "window"), [(0.2, (25, 30)), (0.05, (99, 120))])
+def test_a_resampled_store_has_the_recorded_states_at_the_times_that_both_have(
+    step_s: float, window: tuple[int, int], sample_store: Path
+) -> None:
+    store = ScenarioStore(sample_store, "val")
+    resampled = pickle.loads(pickle.dumps(store.resampled(step_s)))
+    assert resampled.lengths == window
+    assert store.resampled(0.1) is store
+    observed, future = window
+    assert resampled.batch([0, 1]).num_observed == observed
+    every, of_each = (1, 2) if step_s < 0.1 else (2, 1)
+    for before, after in zip(store, resampled, strict=True):
+        assert after.step_s == pytest.approx(step_s, rel=0.01)
+        track = before.tracks.position[before.focal]
+        same = after.tracks.position[after.focal, observed - 1 :: of_each]
+        np.testing.assert_allclose(same, track[49::every][: len(same)], atol=0.05)  # stamps jitter
+        assert len(same) == future // of_each + 1
+
+
 def test_few_shards_are_open_at_a_time(raw: Raw, tmp_path: Path) -> None:
     if not Path("/proc/self/maps").exists():
         pytest.skip("no /proc on this system")

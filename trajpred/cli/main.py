@@ -22,7 +22,7 @@ import trajpred
 from trajpred.cli import data, explore, info, models, replay, scores, stress, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
-from trajpred.data.registry import load_plugins
+from trajpred.data.registry import load_module, load_plugins
 from trajpred.errors import DataError, shortened
 
 Command = Callable[..., int]
@@ -61,7 +61,8 @@ def make_app(tokens: Sequence[str] = ()) -> App:
     """
     text = (
         "Trajectory prediction for self-driving: train, evaluate, visualize, export. Without arguments, most "
-        "commands run on the bundled sample; COMMAND --help explains each."
+        "commands run on the bundled sample; COMMAND --help explains each. Every command takes --import "
+        "MODULE_OR_FILE.py, which has encoders, decoders, metrics or sources of your own."
     )
     app = App(
         name="trajpred",
@@ -138,6 +139,9 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     if command:
         tokens.insert(0, command)
     try:
+        tokens, modules = _without_imports(tokens)
+        for module in modules:
+            load_module(module)
         run, bound, _ = make_app(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
     except DataError as error:
         _fail(_with_option(error, ("source",)))
@@ -172,6 +176,28 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(reason)
     except UnicodeDecodeError as error:
         _fail(str(error))
+
+
+def _without_imports(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate the values of ``--import``, an option of every command, from the other words.
+
+    Raises: DataError if a value is missing.
+    """
+    words: list[str] = []
+    modules: list[str] = []
+    pending = list(tokens)
+    while pending:
+        name, assigned, value = pending[0].partition("=")
+        word = pending.pop(0)
+        if name != "--import":
+            words.append(word)
+            continue
+        if not assigned:
+            value = pending.pop(0) if pending else ""
+        if not value or value.startswith("-"):
+            raise DataError("--import requires a module or a file")
+        modules.append(value)
+    return words, modules
 
 
 @contextmanager

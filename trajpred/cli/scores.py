@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,7 +150,8 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
     Example: trajpred compare --results baseline.json runs/forecaster/version_*/evaluation.json
 
     Args:
-        results: Files written by evaluate --out and by training; differences are from the first.
+        results: Files written by evaluate --out and by training; differences are from the first. Runs of one
+            name and seed that differ are told apart by their folders.
         group: Agents of the table of means; intervals and differences are those of focal and moving agents.
         scenes: Number of most improved and most degraded scenarios of two recipes to list.
     """
@@ -165,9 +167,13 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
     from trajpred.evaluation.results import read_results
 
     evaluations: list[Evaluation] = []
-    for path in results:
-        evaluations += read_results(path)
-    recipes = by_recipe(evaluations)
+    files: list[Path] = []
+    for of_files in zip_longest(*map(read_results, results)):  # the first of each file, then the second …
+        for path, result in zip(results, of_files, strict=True):
+            if result is not None:
+                evaluations.append(result)
+                files.append(path)
+    recipes = by_recipe(evaluations, files)
     print(f"{format_recipes(recipes, group)}\n")
     for paired in PAIRED_GROUPS:
         try:
@@ -194,6 +200,7 @@ def _suggest_page(
     count: int | None = None,
 ) -> None:
     """Print the command for the page of both models with the scenarios that changed most."""
+    from trajpred.data.registry import import_words
     from trajpred.evaluation.report import MOST_CHANGED, most_changed
     from trajpred.store.sample import store_words
 
@@ -201,7 +208,7 @@ def _suggest_page(
     names = [*improved, *degraded]
     if not names:
         return
-    words = ["--format", "html", "--out", "changes.html"]
+    words = [*import_words(), "--format", "html", "--out", "changes.html"]
     words += ["--checkpoint", models[0], "--against", models[1]]
     words += store_words(store)
     split = after[0].split

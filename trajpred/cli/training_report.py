@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from trajpred.data.registry import import_words
 from trajpred.evaluation import Evaluation, evaluate, write_results
 from trajpred.evaluation.report import interval_table, show, tables, to_markdown
 from trajpred.evaluation.table import compare
@@ -134,7 +135,7 @@ def _print_files(run: Path, checkpoint: Path) -> None:
 
 def _advise(rows: ScenarioStore, checkpoint: Path, run: Path | None) -> None:
     """Print the commands that look further into the model."""
-    options = shlex.join(["--checkpoint", str(checkpoint), *store_words(rows.path)])
+    options = shlex.join([*import_words(), "--checkpoint", str(checkpoint), *store_words(rows.path)])
     pictures = (run or Path()) / "pictures"
     print("Next:")
     print(f"  trajpred visualize {options} --out {shlex.quote(str(pictures))}")

@@ -1,19 +1,25 @@
 """What other packages add, by kind and name: sources, map formats, metrics and predictors.
 
-A package names a module under the entry point group :data:`GROUP`; every command imports it before it runs.
-The module calls :func:`register`; the encoders and decoders that it defines need no more than that import,
-since their class paths are their names. docs/how-to/own-model.md has an example. What trajpred itself brings
-is registered in the same way.
+A package names a module under the entry point group :data:`GROUP`; every command imports it before it runs,
+and so it does with modules that the user names by ``--import``. The module calls :func:`register`; the
+encoders and decoders that it defines need no more than that import, since their class paths are their names.
+docs/how-to/own-model.md has an example. What trajpred itself brings is registered in the same way.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, TypeVar, get_args
 
+from trajpred.data.files import require_file
 from trajpred.errors import DataError, require
 
 GROUP = "trajpred.plugins"
@@ -108,6 +114,67 @@ def distribution(point: EntryPoint) -> str:
     if point.dist is None:
         return "an unknown package"
     return f"{point.dist.name} {point.dist.version}"
+
+
+#: By the name of each module that the user has had imported, how to name it on the command line.
+imported: dict[str, str] = {}
+
+
+def import_words() -> list[str]:
+    """Return the words that make another command import what this one has."""
+    return [word for module in imported.values() for word in ("--import", module)]
+
+
+def note_import(code: type) -> None:
+    """Note that the user's settings have imported a class, unless commands know its module anyway."""
+    plugins = {point.module.partition(".")[0] for point in entry_points(group=GROUP)}
+    if package_of(code) not in {"trajpred", *plugins, *imported}:
+        imported[package_of(code)] = code.__module__
+
+
+def load_module(name: str) -> None:
+    """Import a module of the user's, by its name or its file; modules beside it can be imported, too.
+
+    Raises: DataError if there is none, it cannot be imported, or another module has the name of its file.
+    """
+    file = Path(name)
+    is_file = file.suffix == ".py"
+    folder = str(file.parent.resolve() if is_file else Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        module = _module_of(file) if is_file else import_module(name)
+    except DataError:
+        raise
+    except (Exception, SystemExit) as error:  # anything that a foreign module raises on import
+        problem = f"cannot be imported ({type(error).__name__}: {error})"
+        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+            problem = f"no module is called so: give its file, as --import FOLDER/{name}.py"
+        raise DataError(problem, file=name) from None
+    imported[module.__name__.partition(".")[0]] = name
+
+
+def _module_of(file: Path) -> ModuleType:
+    """Import a file under its own name without the suffix."""
+    name = file.stem
+    present = sys.modules.get(name)
+    if present is not None:
+        is_same = Path(getattr(present, "__file__", None) or "").resolve() == file.resolve()
+        if not is_same:
+            raise DataError(f"another module is called {name}: rename the file", file=file)
+        return present
+    require_file(file)
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def load_plugins() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -318,33 +319,48 @@ Seeds = Sequence[Evaluation]
 Recipes = Mapping[str, Seeds]
 
 
-def by_recipe(evaluations: Sequence[Evaluation]) -> dict[str, list[Evaluation]]:
+def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
     """Group evaluations by recipe, in the order in which the recipes first appear.
 
     Duplicates (a baseline beside every run) count once.
+
+    Args:
+        files: those of the evaluations; runs of one recipe and seed that differ are told apart by folder.
 
     Raises: DataError if there are none, they are of different data, or two of one recipe and seed differ.
     """
     if not evaluations:
         raise DataError("no results given")
-    recipes: dict[str, list[Evaluation]] = {}
-    for result in evaluations:
+    of_recipe: dict[str, list[int]] = {}
+    for row, result in enumerate(evaluations):
         _require_same_data(evaluations[0], result)
-        seeds = recipes.setdefault(result.recipe, [])
-        twin = _same_seed(seeds, result)
-        if twin is None:
-            seeds.append(result)
-        elif not _agree(twin, result):
-            names = f"{twin.predictor} and {result.predictor}"
-            raise DataError(f"{names} differ, but both are {result.recipe} with one seed; give one of them")
+        rows = of_recipe.setdefault(result.recipe, [])
+        if not any(_is_copy(evaluations[other], result) for other in rows):
+            rows.append(row)
+    recipes: dict[str, list[Evaluation]] = {}
+    for recipe, rows in of_recipe.items():
+        seeds = [evaluations[row] for row in rows]
+        if _are_distinct([result.training.get("seed") for result in seeds]):
+            recipes[recipe] = seeds
+            continue
+        places = [files[row].parent for row in rows if files]
+        if not _are_distinct(places):
+            places = [files[row] for row in rows]
+        if not places or not _are_distinct(places):
+            names = " and ".join(result.predictor for result in seeds)
+            raise DataError(f"{names} differ, but are {recipe} with one seed; give one of them")
+        for place, result in zip(places, seeds, strict=True):
+            recipes[f"{recipe} ({place})"] = [result]
     return recipes
 
 
-def _same_seed(seeds: Seeds, result: Evaluation) -> Evaluation | None:
-    for other in seeds:
-        if other.training.get("seed") == result.training.get("seed"):
-            return other
-    return None
+def _are_distinct(values: Sequence[Any]) -> bool:
+    return len(set(values)) == len(values)
+
+
+def _is_copy(first: Evaluation, second: Evaluation) -> bool:
+    """Return whether results of a recipe are of one training, and the same."""
+    return first.training.get("seed") == second.training.get("seed") and _agree(first, second)
 
 
 def _agree(first: Evaluation, second: Evaluation) -> bool:

@@ -10,6 +10,9 @@ from torch import nn
 from trajpred import model as models
 from trajpred.errors import DataError, quoted
 
+#: Characters of the name of a module that is repeated in a message.
+MAX_NAME = 80
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -60,8 +63,10 @@ def _known_class(path: Any, kind: Any, field: str) -> type[nn.Module]:
     namesakes = [cls for cls in _subclasses(base) if cls.__name__ == name]
     matching = [cls for cls in namesakes if f"{cls.__module__}.".startswith(f"{package}.")]
     if not matching:
-        known = f"is not a known {base.__name__}; import its module first"
-        raise DataError(f"names the class {quoted(path)}, which {known}", field=f"model.{field}")
+        problem = f"names the class {quoted(path)}, which is not a known {base.__name__}"
+        if package.replace(".", "_").isidentifier() and len(package) < MAX_NAME:
+            problem += f"; its module is imported only on request: give --import {package}, or its file"
+        raise DataError(problem, field=f"model.{field}")
     return matching[-1]  # of several with this name, the latest definition
 
 

@@ -7,7 +7,7 @@ there, so a teacher, trained on what was recorded, continues every training scen
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import direction, norm
 from trajpred.data.motion import STANDING_SPEED, causal_velocity, hold_last
-from trajpred.data.registry import load_plugins
+from trajpred.data.registry import imported, load_module, load_plugins
 from trajpred.data.resample import same_step
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import Tracks
@@ -45,6 +45,7 @@ class Continuation:
         teacher: path of a checkpoint, or name of pretrained weights.
         seconds: length of the continuation, whole steps of the teacher.
         seed: of the drawn futures.
+        modules: those that ``--import`` names, which the processes of a pool import, too.
 
     Example:
         >>> longer = Continuation("argoverse-nano", seconds=6.0)(scenario)
@@ -55,6 +56,7 @@ class Continuation:
     teacher: str
     seconds: float
     seed: int = 0
+    modules: tuple[str, ...] = field(default_factory=lambda: tuple(imported.values()))
 
     def __post_init__(self) -> None:
         require(
@@ -62,7 +64,7 @@ class Continuation:
             "continue_s",
             f"must be more than 0 and at most 60 seconds, is {self.seconds}",
         )
-        step_s = _load(self.teacher).step_s
+        step_s = _load(self.teacher, self.modules).step_s
         steps = self.seconds / step_s
         whole = f"must be a multiple of the teacher's {step_s:g} s, is {self.seconds:g}"
         require(abs(steps - round(steps)) < 1e-6, "continue_s", whole)
@@ -83,7 +85,7 @@ class Continuation:
 
         Raises: DataError if the teacher has another time step than the scenario.
         """
-        predictor = _load(self.teacher)
+        predictor = _load(self.teacher, self.modules)
         step_s = predictor.step_s
         other = f"{scenario.scenario_id} has steps of {scenario.step_s:g} s, the teacher of {step_s:g} s"
         require(same_step(scenario.step_s, step_s), "teacher", other)
@@ -112,8 +114,10 @@ class Continuation:
 
 
 @lru_cache(maxsize=1)
-def _load(teacher: str) -> CheckpointPredictor:
+def _load(teacher: str, modules: tuple[str, ...]) -> CheckpointPredictor:
     load_plugins()  # of which the processes of a pool know nothing
+    for module in modules:
+        load_module(module)
     return CheckpointPredictor(teacher)
 
 

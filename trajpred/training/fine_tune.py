@@ -78,7 +78,8 @@ class Start:
         changed: list[str] = []
         for name, (theirs, ours) in differences(self.config, model.config, "model").items():
             if name.split(".")[1] in SETTINGS and ABSENT not in (theirs, ours):
-                changed.append(f"{name} is {ours}, theirs {theirs}")
+                setting = "model.future" if name == "model.decoder.horizon" else name
+                changed.append(f"{setting} is {ours}, theirs {theirs}")
         new, unused = load_matching(model, self.state, self.weights)
         if unused:
             usable = matching(self._with_horizon(model.forecaster.horizon), self.state)

@@ -127,7 +127,8 @@ def explain(error: ArgumentError, parser: ArgumentParser, configs: Sequence[Path
         close = nearest(key, names)
         problem = f"no such setting; {_suggest(close and f'--{close}')}"
     else:
-        return DataError(message, file=file)
+        advice = "; --import MODULE_OR_FILE.py imports it" if "No module named" in message else ""
+        return DataError(message + advice, file=file)
     if file is None:
         return DataError(f"--{key}: {problem}")
     return DataError(problem, file=file, field=key)

@@ -22,6 +22,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trajpred.data.files import naming_disk_errors
+from trajpred.data.registry import import_words, note_import
 from trajpred.errors import DataError, require
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.pretrained import CHECKPOINTS, LAST
@@ -121,7 +122,7 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
 def _advice(checkpoint: Path) -> str:
     run = checkpoint.parent.parent
     settings = [] if (run / "config.yaml").is_file() else ["..."]
-    resume = ["--resume", str(run if checkpoint.name == LAST else checkpoint)]
+    resume = [*import_words(), "--resume", str(run if checkpoint.name == LAST else checkpoint)]
     return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
 
 
@@ -291,6 +292,8 @@ class TrainCLI(LightningCLI):
         with one_sentence():
             super().instantiate_classes()
         self.model.config = self._model_config()
+        for part in (self.model.forecaster.encoder, self.model.forecaster.decoder):
+            note_import(type(part))
         if self.start is not None:
             lines = self.start.load_into(self.model)
             if self.trainer.is_global_zero:
