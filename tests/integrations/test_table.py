@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import run
-from tests.integrations.map_files import commonroad
+from tests.integrations.map_files import commonroad, lanelet2
 from tests.integrations.recordings import write_ind
 from trajpred import Scenario, resample
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
 from trajpred.integrations import table
 from trajpred.integrations.table import SOURCE, TableOptions
+from trajpred.predictors import load_predictor
+from trajpred.predictors.forecast_store import forecast_store
 from trajpred.sources import RawScenario
 from trajpred.store import ScenarioStore, prepare
 
@@ -29,6 +32,11 @@ PLAIN = ("track=id", "time=t:ms", "x=X", "y=Y")
 
 def windows(raw: Path, options: TableOptions) -> list[RawScenario]:
     return [window for split in SOURCE.scenarios(raw, options).values() for window in split]
+
+
+def start_s(window: RawScenario) -> float:
+    """Return when a window begins, as its name says in steps of 0.1 s."""
+    return int(window.name.rpartition("_")[2]) / 10
 
 
 def by_hand(
@@ -84,6 +92,10 @@ def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
     np.random.default_rng(1).shuffle(lines)
     file.write_text("\n".join([header, *lines]))
     data = np.loadtxt(lines, delimiter=",")
+    meta: dict[str, list[float]] = {}
+    for line in (tmp_path / "raw/00_tracksMeta.csv").read_text().splitlines()[1:]:
+        cells = line.split(",")
+        meta[cells[1]] = [float(cells[5]), float(cells[6])]  # width and length, 0 of pedestrians
     options = TableOptions(preset="inD")
     splits = SOURCE.scenarios(tmp_path / "raw", options)
     assert [window.name for window in splits["train"]] == [f"00_{15 * i:05d}" for i in range(12)]
@@ -92,12 +104,16 @@ def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
         scenario = SOURCE.scenario(window, options)
         angle = np.radians(data[:, 6])
         angle = np.arctan2(np.sin(angle), np.cos(angle))
-        hand, _ = by_hand(data[:, [1, 2, 4, 5, 9, 10]], 25.0, window.part[1] / 10, angle)
+        hand, _ = by_hand(data[:, [1, 2, 4, 5, 9, 10]], 25.0, start_s(window), angle)
         require_equal(scenario, hand)
         assert (scenario.num_observed, scenario.num_steps) == (50, 110)
         for name, code in zip(scenario.tracks.track_id, scenario.tracks.object_type, strict=True):
             kind = ("vehicle", "vehicle", "cyclist", "pedestrian", "vehicle")[int(name) % 5]
             assert OBJECT_TYPES[code] == kind
+        rows = [meta[name] for name in scenario.tracks.track_id]
+        np.testing.assert_allclose(
+            scenario.tracks.size, [[row[1] or np.nan, row[0] or np.nan] for row in rows]
+        )
 
 
 def test_eth_is_the_source_by_hand(tmp_path: Path) -> None:
@@ -120,7 +136,7 @@ def test_eth_is_the_source_by_hand(tmp_path: Path) -> None:
     states = np.column_stack((rows[:, 1], rows[:, 0] / 10, rows[:, 2:], np.concatenate(velocity)))
     for window in found[::5]:
         scenario = SOURCE.scenario(window, options)
-        hand, _ = by_hand(states, 2.5, window.part[1] / 10)
+        hand, _ = by_hand(states, 2.5, start_s(window))
         offset = scenario.num_observed - hand.num_observed
         position = scenario.tracks.position[:, offset : offset + hand.num_steps]
         np.testing.assert_allclose(position, hand.tracks.position, atol=1e-3)
@@ -145,6 +161,7 @@ def test_interaction_joins_vehicles_and_pedestrians_on_a_map(tmp_path: Path) -> 
     np.testing.assert_allclose(scenario.tracks.heading[1, 20:], -np.pi / 2)
     np.testing.assert_allclose(scenario.tracks.position[0, :, 0], 0.8 * np.arange(1, 111))
     assert len(scenario.map) == 2
+    np.testing.assert_array_equal(scenario.tracks.size, [[4.5, 1.8], [np.nan, np.nan]])
 
 
 def test_highd_has_corners_of_boxes_and_y_down(tmp_path: Path) -> None:
@@ -159,6 +176,96 @@ def test_highd_has_corners_of_boxes_and_y_down(tmp_path: Path) -> None:
     np.testing.assert_allclose(scenario.tracks.position[0, 49], [2 * 125 + 2, -(10 - 0.2 * 125 + 1)])
     np.testing.assert_allclose(scenario.tracks.velocity[0, 49], [50, 5])
     np.testing.assert_allclose(scenario.tracks.heading[0, 49], np.arctan2(5, 50))
+    assert scenario.tracks.size.tolist() == [[4, 2]]
+
+
+#: Rows of presets from a track, seconds, x, y, heading, speed; and seconds between them.
+ROWS: dict[str, tuple[str, float, Callable[..., str]]] = {
+    "ngsim": (
+        "Vehicle_ID,Frame_ID,Global_Time,Local_X,Local_Y,v_Length,v_Width,v_Class,Location",
+        0.1,
+        lambda n, t, x, y, yaw, v: (
+            f"{n},{t * 10:.0f},{1118846980200 + t * 1000:.0f},{x / 0.3048},{y / 0.3048},"
+            f"{4.5 / 0.3048},{1.8 / 0.3048},{1 + n % 2},us-101"
+        ),
+    ),
+    "nuscenes": (
+        "scene_token,instance_token,timestamp,translation_x,translation_y,width,length,yaw,category_name",
+        0.5,
+        lambda n, t, x, y, yaw, v: (
+            f"scene,{n},{1531883530000000 + t * 1e6:.0f},{x},{y},1.8,4.5,{yaw},"
+            f"{('vehicle.car', 'vehicle.motorcycle')[(n + 1) % 2]}"
+        ),
+    ),
+    "waymo": (
+        "scenario_id,timestamps_seconds,id,object_type,center_x,center_y,length,width,heading,velocity_x,velocity_y",
+        0.1,
+        lambda n, t, x, y, yaw, v: (
+            f"a1b2,{t},{n},{(3, 1)[n % 2]},{x},{y},4.5,1.8,{yaw},{v * np.cos(yaw)},{v * np.sin(yaw)}"
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preset", "kind"), [("ngsim", "motorcyclist"), ("nuscenes", "motorcyclist"), ("waymo", "cyclist")]
+)
+def test_presets_give_circular_motion_in_closed_form(preset: str, kind: str, tmp_path: Path) -> None:
+    """Track n drives on a circle of 40 m at 3 + 2 n m/s; even ones are no cars."""
+    names, step_s, row = ROWS[preset]
+
+    def state(n: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, ...]:
+        turn = (3 + 2 * n) * t / 40
+        return 40 * np.sin(turn) + 50 * n, 40 * (1 - np.cos(turn)), turn, 3 + 2 * n
+
+    lines = [names]
+    for n in range(3):
+        lines += [row(n, t, *state(n, t)) for t in np.arange(0, 20, step_s)]
+    (tmp_path / "drive.csv").write_text("\n".join(lines))
+    options = TableOptions(preset=preset, step_s=step_s)
+    found = windows(tmp_path, options)
+    assert len(found) == 7
+    for window in found[::3]:
+        tracks = (scenario := SOURCE.scenario(window, options)).tracks
+        number = tracks.track_id.astype(int)
+        x, y, turn, speed = state(number[:, None], scenario.timestamps_ns / 1e9)
+        np.testing.assert_allclose(tracks.position, np.stack((x, y), -1), atol=1e-3)
+        moving = np.s_[:, 12:]  # velocities and headings that are not given are causal estimates
+        assert np.cos(tracks.heading - turn)[moving].min() > np.cos(0.15)
+        np.testing.assert_allclose(
+            np.hypot(*tracks.velocity[moving].T), np.tile(speed.T, (scenario.num_steps - 12, 1)), rtol=0.05
+        )
+        np.testing.assert_allclose(tracks.size, [[4.5, 1.8]] * 3)
+        expected = [kind if n % 2 == 0 else "vehicle" for n in number]
+        assert [OBJECT_TYPES[code] for code in tracks.object_type] == expected
+
+
+def test_a_lanelet2_map_lies_where_its_origin_says(tmp_path: Path) -> None:
+    """Cars on the map from 48° N 9° E; from 0.01° farther north it is a kilometre away: one warning each."""
+    (tmp_path / "map.osm").write_bytes(lanelet2())
+    time = np.arange(140) * 0.1
+    file = plain(tmp_path / "drive.parquet", {"1": np.stack((time, 5 * time, 0 * time), -1)})
+    near = TableOptions(columns=PLAIN, map=tmp_path / "map.osm", origin=(48.0, 9.0))
+    scenario = SOURCE.scenario(windows(file, near)[0], near)
+    middles = [line[len(line) // 2] for line in scenario.map.centerline]
+    assert np.abs(np.subtract(middles, [30, 6])).max() < 16, "0 to 60 m, and 3 to 9 m"
+    assert scenario.lane_distance == 0
+    far = replace(near, origin=(48.01, 9.0))
+    store = tmp_path / "store"
+    summary = prepare(NAME, file, store, options=far, workers=1, progress=False)
+    sentence = (
+        "3 of 3 maps have no lane within 100 m of a road user, such as drive_00000 (1,104 m): check the"
+    )
+    assert [problem[: len(sentence)] for problem in summary.unseen.values()] == [sentence]
+    for workers in (1, 2):
+        with pytest.warns(UserWarning) as said:
+            model = load_predictor("argoverse-nano")
+            list(forecast_store(model, ScenarioStore(store, "val"), batch_size=1, workers=workers))
+        sentences = [str(warning.message) for warning in said if "lanes" in str(warning.message)]
+        assert len(sentences) == 1
+        assert re.match(
+            r"drive_000\d\d: argoverse-nano reads 0 of 5 lanes, all are farther than", sentences[0]
+        )
 
 
 def plain(path: Path, tracks: dict[str, np.ndarray], **more: object) -> Path:
@@ -205,10 +312,8 @@ def test_recordings_of_one_file_are_read_a_few_at_a_time(
     options = TableOptions(columns=("recording=case", *PLAIN))
     whole = [SOURCE.scenario(window, options) for window in windows(file, options)]
     monkeypatch.setattr(table, "MAX_ROWS", 310)
-    table._groups.cache_clear()
     again = [SOURCE.scenario(window, options) for window in windows(file, options)]
-    assert len(table._groups(table.Place.of([file]), options)) == 3
-    table._groups.cache_clear()
+    assert len({window.part.together for window in windows(file, options)}) == 3
     assert len(whole) == 6 * 3
     for first, second in zip(whole, again, strict=True):
         assert first.scenario_id == second.scenario_id
@@ -283,6 +388,10 @@ def negative(number: str) -> str:
         (["x=yCenter", "y=xCenter"], same, "headings are 90 degrees off the motion"),
         (["x=x_center"], same, "'x_center': column is missing; 00_tracks.csv .* have: recordingId, tra"),
         (["track=recordingId"], same, "rows repeat a time of a track: left out"),
+        (["vx=xVelocity:km/h", "vy=yVelocity:km/h"], same, "positions move 3.6 times as fast as vx and vy"),
+        (["x=xCenter:ft", "y=yCenter:ft"], same, "positions move 0.305 times as fast as vx and vy"),
+        (["time=frame:us"], same, "'frame': states of a track are 1e-06 s apart in the median"),
+        (["length=length:ft"], same, "vehicles are 1.4 m long in the median"),
         (["type=locationId"], same, "20 tracks are of unknown classes, '1'; say .*: type=locationId:1=veh"),
     ],
 )  # fmt: skip

@@ -133,7 +133,7 @@ def prepare(
         print(line)
         for name, problem in skipped.items():
             print(f"  {name}: {problem}", file=sys.stderr)
-    for split, problem in summary.mixed.items():
+    for split, problem in (*summary.mixed.items(), *summary.unseen.items()):
         print(f"warning: {split} {problem}", file=sys.stderr)
     if not any(summary.scenarios.values()):
         raise DataError("no scenario could be read", file=raw)

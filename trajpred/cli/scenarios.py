@@ -103,6 +103,7 @@ def scenario_rows(scenario: Scenario) -> Rows:
     tracks = scenario.tracks
     observed = scenario.num_observed
     future = scenario.num_steps - observed
+    unseen = f", {scenario.lane_distance:,.0f} m from every road user" if scenario.lane_distance else ""
     focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
     return {
         "city": scenario.city,
@@ -110,7 +111,7 @@ def scenario_rows(scenario: Scenario) -> Rows:
         "tracks": tracks,
         "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
         "focal": f"{focal_type} {scenario.focal_id}",
-        "map": scenario.map,
+        "map": f"{scenario.map}{unseen}",
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.checks import as_array
-from trajpred.data.geometry import arc_length, cut_line
+from trajpred.data.geometry import arc_length, cut_line, norm
 from trajpred.data.ragged import Ragged
 from trajpred.errors import require, require_shape, within
 
@@ -39,6 +39,8 @@ MAP_ATTRIBUTES = {
 NO_LANE = -1
 #: Longest lane segment (metres): models select lanes by their midpoints, and Argoverse's are about this long.
 MAX_LENGTH_M = 50.0
+#: Models read lanes up to this distance (metres) from a road user, unless they are set to less.
+REACH_M = 100.0
 #: Maximum number of lane segments of a map.
 MAX_LANES = 200_000
 #: Largest id.
@@ -201,6 +203,20 @@ class LaneMap:
             for name in MAP_ATTRIBUTES[attribute]:
                 del values[name]
         return LaneMap(**values)
+
+    def distance(self, position: NDArray[np.float64]) -> float:
+        """Return the metres from the nearest one of ``position`` ``[N, 2]`` to the middle of a lane.
+
+        0 within :data:`REACH_M`, and without lanes or positions.
+        """
+        middle = self.centerline.offsets[:-1] + self.centerline.lengths // 2
+        points = self.centerline.values[middle, :2]
+        nearest = np.inf
+        for place in position:
+            nearest = min(nearest, float(norm(points - place).min(initial=np.inf)))
+            if nearest <= REACH_M:
+                return 0.0
+        return nearest if nearest < np.inf else 0.0
 
     def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""

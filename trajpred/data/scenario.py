@@ -96,6 +96,13 @@ class Scenario:
         """Whether the focal track has any labelled future step."""
         return bool(self.tracks.valid[self.focal, self.num_observed :].any())
 
+    @property
+    def lane_distance(self) -> float:
+        """Metres from the nearest lane to a road user, see :meth:`LaneMap.distance`: 0 if models read one."""
+        step = self.last_seen
+        seen = np.flatnonzero(step >= 0)
+        return self.map.distance(self.tracks.position[seen, step[seen]])
+
     def without_continuation(self) -> Scenario:
         """Return the scenario with its recorded steps alone."""
         if self.continued == 0:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.geometry import POSE_SCALE
-from trajpred.data.lane_map import LANE_TYPES, MAP_ATTRIBUTES
+from trajpred.data.lane_map import LANE_TYPES, MAP_ATTRIBUTES, REACH_M
 from trajpred.errors import quoted, require
 
 #: Positions are divided by this length (m), so that most features lie within a few units.
@@ -190,7 +190,7 @@ class FeatureConfig:
     memory_s: float = 1.0
     max_agents: int = 128
     max_lanes: int = 256
-    lane_radius_m: float = 100.0
+    lane_radius_m: float = REACH_M
     lane_points: int = 10
     history: int = 0
     future: int = 0

@@ -7,7 +7,7 @@ of a recorded state, and resampled with the true times of their states. docs/how
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,18 +16,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS, draw
 from trajpred.data.time import GAP_STEPS
-from trajpred.errors import DataError, quoted, require
+from trajpred.errors import DataError, require
 from trajpred.integrations.maps import read_map
 from trajpred.sources import Source
-from trajpred.sources.reading import RawScenario
+from trajpred.sources.reading import RawScenario, readable, text_codes
 from trajpred.sources.recording import Recording
 from trajpred.sources.tables import (
     PRESETS,
@@ -35,7 +33,6 @@ from trajpred.sources.tables import (
     Preset,
     parse_columns,
     read_rows,
-    recording_of,
     recordings_in,
 )
 from trajpred.sources.windows import Windows
@@ -46,8 +43,6 @@ MAX_ROWS = 2**21
 SPLIT = "split of the recording {}"
 #: Fraction of the recordings, or of the only one, that becomes the split ``val``.
 VAL_FRACTION = 0.2
-#: Greatest median distance (metres) of vehicles from the nearest point of a lane.
-OFF_MAP_M = 20.0
 
 
 @dataclass(frozen=True)
@@ -97,102 +92,105 @@ class TableOptions(Windows):
 # -------------------------------------------------------------------------------- files and recordings
 
 
-class Place(NamedTuple):
-    """The files of one or more recordings, with the sizes and times by which a change is noticed."""
+class Part(NamedTuple):
+    """Where a window is.
 
-    paths: tuple[Path, ...]
-    stamps: tuple[tuple[int, int], ...]
+    Attributes:
+        files: of its recording.
+        together: names of the recordings of these files that are read at once.
+        recording: its name; "" where the files are one recording.
+        now: time of the last state in its observed seconds; None for the first window.
+    """
 
-    @classmethod
-    def of(cls, paths: Sequence[Path]) -> Place:
-        stats = [path.stat() for path in paths]
-        return cls(tuple(paths), tuple((stat.st_size, stat.st_mtime_ns) for stat in stats))
+    files: tuple[Path, ...]
+    together: tuple[str, ...] = ("",)
+    recording: str = ""
+    now: float | None = None
 
 
-@lru_cache(maxsize=16)
-def _groups(place: Place, options: TableOptions) -> tuple[tuple[str, ...], ...]:
+def _files(raw: Path, options: TableOptions) -> dict[str, tuple[Path, ...]]:
+    """Return the files of each recording by name, of a folder, or of the one that a file belongs to."""
+    preset = options.files
+    if raw.is_file() and not preset.matches(raw.name):
+        return {raw.stem: (raw,)}
+    folder = raw if raw.is_dir() else raw.parent
+    listed = raw.rglob("*") if raw.is_dir() else folder.iterdir()
+    found: dict[str, tuple[Path, ...]] = {}
+    for path in sorted(listed):
+        if preset.matches(path.name) and path.is_file():
+            parts = (*path.parent.relative_to(folder).parts, preset.recording_of(path))
+            found["-".join(parts)] = (*found.get("-".join(parts), ()), path)
+    if raw.is_dir():
+        return found
+    return {name: files for name, files in found.items() if raw in files}
+
+
+def _parts(raw: Path, options: TableOptions) -> Iterator[tuple[str, Part]]:
+    """Yield the recordings of a folder or a file by name."""
+    for name, files in _files(raw, options).items():
+        for together in _together(files, options):
+            for recording in together:
+                yield "-".join(filter(None, (name, recording))), Part(files, together, recording)
+
+
+def _together(files: tuple[Path, ...], options: TableOptions) -> list[tuple[str, ...]]:
     """Return the names of the recordings that are read at once, at most :data:`MAX_ROWS` rows or one."""
     counts: dict[str, int] = {}
-    for path in place.paths:
-        for name, rows in recordings_in(path, options.mapping, options.files).items():
-            counts[name] = counts.get(name, 0) + rows
-    if not counts:
-        return (("",),)
-    names = sorted(counts, key=str)
+    try:
+        for path in files:
+            for name, rows in recordings_in(path, options.mapping, options.files).items():
+                counts[name] = counts.get(name, 0) + rows
+    except DataError:
+        counts = {}  # reading reports the reason
     groups: dict[int, list[str]] = {}
     rows_so_far = 0
-    for name in names:
-        rows_so_far += counts[name]
+    for name in sorted(counts) or [""]:
+        rows_so_far += counts.get(name, 0)
         groups.setdefault(rows_so_far // MAX_ROWS, []).append(name)
-    return tuple(tuple(group) for group in groups.values())
+    return [tuple(group) for group in groups.values()]
+
+
+def _recording(part: Part, options: TableOptions) -> Recording:
+    """Read the recording of a part. Raises: DataError naming the file and the column."""
+    with readable(part.files[0], "table"):
+        stats = [path.stat() for path in part.files]
+        stamps = tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
+        recording = _load(part.files, part.together, options, stamps)[part.recording]
+        if isinstance(recording, DataError):
+            raise recording
+        return recording
 
 
 @lru_cache(maxsize=1)
-def _load(place: Place, options: TableOptions, names: tuple[str, ...]) -> dict[str, Recording | DataError]:
-    """Read recordings, or why one cannot be read."""
+def _load(
+    files: tuple[Path, ...], together: tuple[str, ...], options: TableOptions, stamps: object
+) -> dict[str, Recording | DataError]:
+    """Read recordings, or why one cannot be read; ``stamps`` of the files tell when they change."""
     mapping = options.mapping
-    only = () if names == ("",) else names
-    table = pa.concat_tables([read_rows(path, mapping, options.files, only) for path in place.paths])
-    file = place.paths[0]
+    table = pa.concat_tables([read_rows(path, mapping, options.files, together) for path in files])
+    code, names = text_codes(table, "recording")
+    order = np.argsort(code, kind="stable")
+    table = table.take(order)
+    bounds = np.searchsorted(code[order], np.arange(len(names) + 1)).tolist()
     loaded: dict[str, Recording | DataError] = {}
-    for name in names:
-        rows = table if not only else table.filter(pc.equal(table["recording"], name))
+    for name in together:
+        row = names.index(name) if name in names else None
+        rows = table[:0] if row is None else table[bounds[row] : bounds[row + 1]]
         try:
             loaded[name] = Recording.of(rows, mapping)
         except DataError as error:
-            loaded[name] = error.located(file)
+            loaded[name] = error
     return loaded
-
-
-def recordings(place: Place, options: TableOptions) -> Iterator[tuple[str, Recording | DataError]]:
-    """Yield the recordings of files by their names; a file that cannot be read as "", with the reason."""
-    try:
-        for names in _groups(place, options):
-            yield from _load(place, options, names).items()
-    except DataError as error:
-        yield "", error.located(place.paths[0])
-
-
-def _recording(place: Place, options: TableOptions, name: str | None) -> Recording:
-    """Return a recording, by default the first one. Raises: DataError if it cannot be read."""
-    groups = _groups(place, options)
-    names = groups[0] if name is None else next((group for group in groups if name in group), groups[0])
-    recording = _load(place, options, names).get(names[0] if name is None else name)
-    if not isinstance(recording, Recording):
-        raise recording or DataError(f"has no recording {quoted(name)}", file=place.paths[0])
-    return recording
-
-
-def places(raw: Path, options: TableOptions) -> dict[str, Place]:
-    """Return the files of each recording by name, of a folder or a single file. Raises: DataError if none."""
-    if raw.is_file():
-        return {recording_of(raw, options.files): _place_of(raw, options)}
-    found: dict[str, list[Path]] = {}
-    for path in sorted(raw.rglob("*")):
-        if path.is_file() and options.files.matches(path.name):
-            name = "-".join((*path.relative_to(raw).parts[:-1], recording_of(path, options.files)))
-            found.setdefault(name, []).append(path)
-    return {name: Place.of(paths) for name, paths in found.items()}
-
-
-def _place_of(path: Path, options: TableOptions) -> Place:
-    """Return the files of the recording to which a file belongs."""
-    preset = options.files
-    if not preset.matches(path.name):
-        return Place.of([path])
-    name = recording_of(path, preset)
-    beside = sorted(other for other in path.parent.iterdir() if preset.matches(other.name))
-    return Place.of([other for other in beside if recording_of(other, preset) == name])
 
 
 # ------------------------------------------------------------------------------------------ the source
 
 
 class Found(NamedTuple):
-    """The windows of a recording, with their last observed times, its seconds, and those between states."""
+    """The windows of a recording by its name, its seconds, and those up to which states are interpolated."""
 
-    raw: list[RawScenario]
-    now: list[float]
+    name: str
+    windows: list[RawScenario]
     duration_s: float
     gap_s: float
 
@@ -205,82 +203,84 @@ def discover(raw: Path, options: TableOptions) -> dict[str, list[RawScenario]]:
 
     Warns about what looks wrong, once for each kind.
     """
-    split_of_folder = {split: raw / split for split in SPLITS if raw.is_dir() and (raw / split).is_dir()}
     problems: dict[str, list[str]] = {}
     splits: dict[str, list[RawScenario]] = {}
-    for split, folder in split_of_folder.items():
-        splits[split] = [
-            window for found in _found(folder, options, problems).values() for window in found.raw
-        ]
+    for split in SPLITS:
+        if (raw / split).is_dir():
+            found = _found(raw / split, options, problems)
+            splits[split] = [window for recording in found for window in recording.windows]
     if not any(splits.values()):
-        splits = _divided(_found(raw, options, problems), options)
+        found = _found(raw, options, problems)
+        splits = _divided_in_time(found[0], options) if len(found) == 1 else _divided(found)
     for sentences in problems.values():
         more = f" ({len(sentences) - 1} more like it)" if len(sentences) > 1 else ""
         warnings.warn(sentences[0] + more, stacklevel=2)
     return splits
 
 
-def _found(raw: Path, options: TableOptions, problems: dict[str, list[str]]) -> dict[str, Found]:
-    """Return the windows of each recording, and add what looks wrong to ``problems``."""
-    found: dict[str, Found] = {}
-    lanes = _lanes(options)
-    for place_name, place in places(raw, options).items():
-        for part, recording in recordings(place, options):
-            name = "-".join(filter(None, (place_name, part)))
-            path = place.paths[0]
-            windows: dict[int, float] = {0: 0.0}  # of one that cannot be read: reading it reports the reason
-            duration_s = gap_s = 0.0
-            if isinstance(recording, Recording):
-                duration_s, gap_s = recording.duration_s, GAP_STEPS * recording.step_s
-                for kind, sentence in (recording.warnings | _off_map(recording, lanes)).items():
-                    problems.setdefault(kind, []).append(f"{name}: {sentence}")
-                with suppress(DataError):
-                    windows = recording.windows(options)
-            rows = [RawScenario(f"{name}_{start:05d}", path, (part, start)) for start in windows]
-            found[name] = Found(rows, list(windows.values()), duration_s, gap_s)
-    return found
+def _found(raw: Path, options: TableOptions, problems: dict[str, list[str]]) -> list[Found]:
+    """Return the windows of each recording, and add what looks wrong to ``problems``.
+
+    One that cannot be read, or has no window, has one: reading it reports the reason.
+    """
+    recordings: list[Found] = []
+    for name, part in _parts(raw, options):
+        path = part.files[0]
+        starts: dict[int, float] = {}
+        duration_s = gap_s = 0.0
+        with suppress(DataError):
+            recording = _recording(part, options)
+            duration_s, gap_s = recording.duration_s, GAP_STEPS * recording.step_s
+            for kind, sentence in recording.warnings.items():
+                problems.setdefault(kind, []).append(f"{name}: {sentence}")
+            starts = recording.windows(options)
+        windows: list[RawScenario] = []
+        for start, now in starts.items():
+            windows.append(RawScenario(f"{name}_{start:05d}", path, part._replace(now=now)))
+        windows = windows or [RawScenario(f"{name}_00000", path, part)]
+        recordings.append(Found(name, windows, duration_s, gap_s))
+    return recordings
 
 
-def _divided(found: dict[str, Found], options: TableOptions) -> dict[str, list[RawScenario]]:
-    """Divide recordings into train and val."""
-    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
-    names = sorted(found, key=lambda name: draw(name, SPLIT))
-    if len(names) == 1:
-        return _divided_in_time(found[names[0]], options)
-    is_val = [draw(name, SPLIT) < VAL_FRACTION for name in names]
-    for rank, name in enumerate(names):
-        # By its hash alone, but neither split is empty.
-        val = (is_val[rank] or rank == 0) and rank < len(names) - 1
-        splits["val" if val else "train"] += found[name].raw
-    return {split: sorted(windows, key=lambda window: window.name) for split, windows in splits.items()}
+def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
+    """Divide recordings into train and val by a hash of their names; neither is empty."""
+    order = sorted(recordings, key=lambda recording: draw(recording.name, SPLIT))
+    chosen = sum(draw(recording.name, SPLIT) < VAL_FRACTION for recording in order)
+    num_val = min(max(chosen, 1), len(order) - 1)
+    splits: dict[str, list[RawScenario]] = {}
+    for split, part in (("train", order[num_val:]), ("val", order[:num_val])):
+        windows = [window for recording in part for window in recording.windows]
+        splits[split] = sorted(windows, key=lambda window: window.name)
+    return splits
 
 
-def _divided_in_time(found: Found, options: TableOptions) -> dict[str, list[RawScenario]]:
+def _divided_in_time(recording: Found, options: TableOptions) -> dict[str, list[RawScenario]]:
     """Divide the windows of the only recording: no state of a validation window is in a training window."""
-    last = found.now[-1] - options.observe_s if found.now else 0.0
-    border = min((1 - VAL_FRACTION) * found.duration_s, last)
+    last = recording.windows[-1].part.now or 0.0
+    border = min((1 - VAL_FRACTION) * recording.duration_s, last - options.observe_s)
     splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
-    for window, now in zip(found.raw, found.now, strict=True):
-        if now + options.predict_s + found.gap_s <= border:
+    for window in recording.windows:
+        now = window.part.now or 0.0
+        if now + options.predict_s + recording.gap_s <= border:
             splits["train"].append(window)
         elif now - options.observe_s >= border:
             splits["val"].append(window)
     if not splits["train"] or not splits["val"]:
-        return {"val": found.raw}
+        return {"val": recording.windows}
     return splits
 
 
 def read(raw: RawScenario, options: TableOptions) -> Scenario:
     """Read a window, or the first one of a file. Raises: DataError naming the file and the column."""
-    name, start = raw.part or (None, None)
-    recording = _recording(_place_of(raw.path, options), options, name)
-    windows = recording.windows(options)
-    if start is None and windows:
-        start = min(windows)
-    if start not in windows:
-        raise DataError("no road user is seen at the last observed step", file=raw.path, field="time")
+    part: Part = raw.part or next((part for _, part in _parts(raw.path, options)), Part((raw.path,)))
     try:
-        return recording.scenario(windows[start], options, raw.name, _lanes(options))
+        recording = _recording(part, options)
+        now = part.now
+        if now is None:
+            now = next(iter(recording.windows(options).values()), None)
+        if now is None:
+            raise DataError("no road user is seen at the last observed step of any window", field="time")
+        return recording.scenario(now, options, raw.name, _lanes(options))
     except DataError as error:
         raise error.located(raw.path) from None
 
@@ -288,17 +288,12 @@ def read(raw: RawScenario, options: TableOptions) -> Scenario:
 def describe(raw: Path, options: TableOptions) -> dict[str, str]:
     """Describe the first recording of a folder or file that can be read. Raises: DataError if none can be."""
     problem = DataError(f"no file is named like those of the data set: {options.files.files}", file=raw)
-    for name, place in places(raw, options).items():
-        for part, recording in recordings(place, options):
-            if isinstance(recording, Recording):
-                return {"recording": "-".join(filter(None, (name, part))), **recording.facts()}
-            problem = recording
+    for name, part in _parts(raw, options):
+        try:
+            return {"recording": name, **_recording(part, options).facts()}
+        except DataError as error:
+            problem = error
     raise problem
-
-
-@lru_cache(maxsize=1)
-def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
-    return read_map(path, origin=origin)
 
 
 def _lanes(options: TableOptions) -> LaneMap:
@@ -310,19 +305,9 @@ def _lanes(options: TableOptions) -> LaneMap:
     return _map(options.map, origin)
 
 
-def _off_map(recording: Recording, lanes: LaneMap) -> dict[str, str]:
-    """Describe a map that is not where the vehicles are."""
-    vehicle = np.flatnonzero((recording.object_type == "vehicle")[recording.track])
-    if not len(lanes) or not len(vehicle):
-        return {}
-    sampled = recording.position[vehicle[:: max(1, len(vehicle) // 100)]]
-    points = lanes.centerline.values[:, :2]
-    distance = float(np.median([norm(points - place).min() for place in sampled]))
-    if distance <= OFF_MAP_M:
-        return {}
-    return {
-        "map": f"vehicles are {distance:.0f} m from the nearest lane in the median: check --map and --origin"
-    }
+@lru_cache(maxsize=1)
+def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
+    return read_map(path, origin=origin)
 
 
 LAYOUT = "*.csv or *.parquet, named like those of the preset"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch_geometric.data import HeteroData
 
 from trajpred.data.batch import ScenarioBatch
@@ -102,6 +104,7 @@ class CheckpointPredictor(ModelPredictor):
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
         self.joint = joint
         self.mirror = False
+        self.warned = False
         content = read_checkpoint(checkpoint)
         self.content = {name: content[name] for name in (*PLAIN, "state_dict") if name in content}
         self.training = training_facts(content)
@@ -149,6 +152,21 @@ class CheckpointPredictor(ModelPredictor):
         other.how = ", ".join(filter(None, (self.how, "mirrored")))
         return other
 
+    def _warn_of_unseen_maps(self, batch: ScenarioBatch, lane_scene: NDArray[np.int64]) -> None:
+        """Warn, once for each predictor, of a map none of whose lanes the model reads."""
+        lanes = np.bincount(batch.lane_scene, minlength=len(batch))
+        seen = np.bincount(lane_scene, minlength=len(batch))
+        unseen = np.flatnonzero((lanes > 0) & (seen == 0))
+        if not len(unseen) or self.warned:
+            return
+        self.warned = True
+        name = batch.scenario_id[unseen[0]]
+        radius = self.model.scene.features.lane_radius_m
+        problem = (
+            f"{name}: {self.name} reads 0 of {lanes[unseen[0]]:,} lanes, all are farther than {radius:g} m"
+        )
+        warnings.warn(f"{problem} from every road user: check the frame and origin of the map", stacklevel=2)
+
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
         if self.temperature != 1.0 and not self.joint:  # fitted to marginal forecasts
@@ -169,7 +187,9 @@ class CheckpointPredictor(ModelPredictor):
     def _batch(self, scenarios: Sequence[Scenario]) -> HeteroData:
         """Build the model's input. Raises: DataError if the scenarios do not fit the model."""
         scene = self.model.scene
-        features = scene_features(ScenarioBatch.of(scenarios), scene.features)
+        batch = ScenarioBatch.of(scenarios)
+        features = scene_features(batch, scene.features)
+        self._warn_of_unseen_maps(batch, features.lanes.scene)
         if self.mirror:
             features = mirrored(features, np.ones(len(scenarios), bool))
         return scene_graph(features, scene.graph).to(self.device)

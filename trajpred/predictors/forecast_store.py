@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -103,7 +104,8 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
     _job = job
     context = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
-    waiting: deque[Future[list[Forecast]]] = deque()
+    waiting: deque[Future[tuple[list[Forecast], list[str]]]] = deque()
+    warned = False
     try:
         remaining = deque(batches)
         for rows in batches:
@@ -111,7 +113,11 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
                 waiting.append(pool.submit(_forecast, remaining.popleft()))
             # The scenarios are read again here, which takes less than sending them.
             scenarios = job.scenarios(rows)
-            yield scenarios, waiting.popleft().result()
+            forecasts, problems = waiting.popleft().result()
+            if problems and not warned:
+                warned = True  # the other processes repeat it
+                warnings.warn(problems[0], stacklevel=2)
+            yield scenarios, forecasts
     except BrokenProcessPool:
         problem = "a process died, possibly out of memory; try fewer workers"
         raise DataError(problem, field="workers") from None
@@ -126,7 +132,9 @@ def _start(parent: int) -> None:
     serve(parent)
 
 
-def _forecast(rows: Sequence[int]) -> list[Forecast]:
+def _forecast(rows: Sequence[int]) -> tuple[list[Forecast], list[str]]:
+    """Forecast, and return the warnings about the scenarios, too."""
     assert _job is not None
-    _, forecasts = _job.batch(rows)
-    return forecasts
+    with warnings.catch_warnings(record=True) as said:
+        _, forecasts = _job.batch(rows)
+    return forecasts, [str(warning.message) for warning in said if warning.category is UserWarning]

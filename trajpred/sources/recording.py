@@ -24,7 +24,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, SHORTEST_STEP_S
 from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.errors import quoted, require, require_finite
-from trajpred.sources.reading import MAX_STATES, text_codes
+from trajpred.sources.reading import MAX_STATES, sizes_of, text_codes
 from trajpred.sources.tables import CLASSES, Column
 from trajpred.sources.windows import ROAD_USERS, Windows, roles
 
@@ -36,6 +36,9 @@ SLOWEST = 0.05
 MOVING = 2.0
 #: Greatest median difference (radians) between them.
 ASKEW = np.pi / 6
+#: A median length of vehicles (metres) beyond these two is a mistake of units.
+SHORTEST_M = 2.0
+LONGEST_M = 12.0
 #: Greatest deviation of the speeds of positions from those that are given.
 SPEED_RATIO = 1.1
 
@@ -51,6 +54,7 @@ class Recording:
         position: ``[N, 2]`` metres.
         heading: ``[N]`` radians, NaN where unknown.
         velocity: ``[N, 2]`` m/s.
+        size: ``[A, 2]`` metres, length and width; NaN where unknown.
         step_s: median seconds between two states of a track.
         warnings: what looks wrong, with a figure, by kind.
     """
@@ -62,6 +66,7 @@ class Recording:
     position: NDArray[np.float64]
     heading: NDArray[np.float64]
     velocity: NDArray[np.float64]
+    size: NDArray[np.float64]
     step_s: float
     warnings: dict[str, str]
 
@@ -94,6 +99,8 @@ class Recording:
         found |= _oddities(track, time, position, heading, given)
         first = np.searchsorted(track, np.arange(len(ids)))
         kinds, unknown = _types(table["type"].take(order[first]).to_pylist(), mapping)
+        size = sizes_of(np.stack((table["length"], table["width"]), -1)[order], track, len(ids))
+        found |= _odd_sizes(size[kinds == "vehicle", 0])
         by_time = np.argsort(time, kind="stable")
         return cls(
             time=time[by_time],
@@ -103,6 +110,7 @@ class Recording:
             position=position[by_time],
             heading=given_heading(wrap_angle(heading))[by_time],
             velocity=np.where(np.isfinite(given), given, estimated)[by_time],
+            size=size,
             step_s=step_s,
             warnings=found | unknown,
         )
@@ -122,6 +130,7 @@ class Recording:
             "states": f"{len(self.time):,} in {self.duration_s:.1f} s, every {self.step_s:.3g} s",
             "extent": f"x {low[0]:.1f} to {high[0]:.1f}, y {low[1]:.1f} to {high[1]:.1f} m",
             "speeds": f"{middle}up to {speed.max():.1f} m/s",
+            "sizes": f"given of {int(np.isfinite(self.size).all(axis=1).sum()):,} tracks, elsewhere typical",
             "headings": f"given in {known:,} states, elsewhere from the motion",
             "warnings": "; ".join(self.warnings.values()) or "none",
         }
@@ -194,6 +203,7 @@ class Recording:
             position=position,
             heading=heading,
             velocity=velocity,
+            size=self.size[tracks],
         )
         return tracks_at(recorded, time, grid, gap_s=gap_s, step_s=step_s)
 
@@ -250,6 +260,15 @@ def _oddities(
                 "y points down (y=COLUMN:down), and whether x and y are exchanged"
             )
     return found
+
+
+def _odd_sizes(length: NDArray[np.float64]) -> dict[str, str]:
+    """Describe lengths ``[V]`` of vehicles that look wrong."""
+    known = length[np.isfinite(length)]
+    usual = float(np.median(known)) if len(known) else SHORTEST_M
+    if SHORTEST_M <= usual <= LONGEST_M:
+        return {}
+    return {"size": f"vehicles are {usual:.3g} m long in the median: check the units of length and width"}
 
 
 def _types(classes: list[str | None], mapping: dict[str, Column]) -> tuple[NDArray[np.str_], dict[str, str]]:

@@ -86,6 +86,11 @@ class Preset(NamedTuple):
         """Return whether a file of this name is one of the data set."""
         return re.fullmatch(self.files, name) is not None
 
+    def recording_of(self, path: Path) -> str:
+        """Return the name of the recording of a file, or its stem if it is not named like the data set's."""
+        match = re.fullmatch(self.files, path.name)
+        return match["recording"] if match else path.stem
+
 
 _LEVELX = Preset(
     "track=trackId time=frame:{frameRate}hz x=xCenter y=yCenter heading=heading:deg vx=xVelocity "
@@ -231,10 +236,38 @@ def read_rows(
         if columns["time"].rate:
             wanted["rate"] = Column(columns["time"].rate)
         here = {role: found for role, column in wanted.items() if (found := _find(column.name, names))}
-        table = _read(path, names, here, preset, only)
-    for role in [role for role in wanted if role not in here]:
-        table = _with_column(table, role, wanted, path, names, preset)
+        table = _read(path, names, here, only)
+    metadata = [path.with_name(pattern.format(preset.recording_of(path))) for pattern in preset.metadata]
+    for role, column in wanted.items():
+        values = None
+        for meta in metadata:
+            if role not in here and role != "track" and values is None:
+                with readable(meta, "table"):
+                    values = _joined(table, meta, role, column.name, columns["track"].name)
+        if values is None and role not in here:
+            values = _absent(table.num_rows, role, column, [path, *metadata], preset)
+        if values is not None:
+            table = table.append_column(role, values)
     return _in_units(table, columns)
+
+
+def _absent(rows: int, role: str, column: Column, files: Sequence[Path], preset: Preset) -> pa.Array:
+    """Return the values of a column that no file has: one type for all, or none.
+
+    Raises: DataError if the column is needed.
+    """
+    if role == "type" and column.name in OBJECT_TYPES:
+        return pa.repeat(column.name, rows)
+    if not column.optional:
+        listed = " and ".join(file.name for file in files)
+        names = [name for file in files for name in column_names(file, preset)]
+        absent = f"column is missing; {listed} have: {shortened(', '.join(dict.fromkeys(names)), 500)}"
+        raise DataError(absent, file=files[0], field=column.name)
+    return pa.nulls(rows, _kind(role))
+
+
+def _kind(role: str) -> pa.DataType:
+    return pa.string() if ROLES.get(role) == "text" else pa.float64()
 
 
 def column_names(path: Path, preset: Preset) -> list[str]:
@@ -261,7 +294,7 @@ def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> 
             return {}
         counts: dict[str, int] = {}
         for batch in _batches(path, names, {name: pa.string()}):
-            for part in pc.value_counts(batch[name]).to_pylist():
+            for part in pc.value_counts(pc.fill_null(batch[name], "")).to_pylist():
                 counts[part["values"]] = counts.get(part["values"], 0) + part["counts"]
     return counts
 
@@ -294,18 +327,17 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _read(
-    path: Path, names: list[str], here: Mapping[str, str], preset: Preset, only: Sequence[str]
-) -> pa.Table:
+def _read(path: Path, names: list[str], here: Mapping[str, str], only: Sequence[str]) -> pa.Table:
     """Read the column ``here`` of each role, named by the role."""
     types: dict[str, pa.DataType] = {}
     for role, name in here.items():
         require(names.count(name) == 1, name, "column is duplicated")
-        types[name] = pa.string() if ROLES.get(role) == "text" else pa.float64()
+        types[name] = _kind(role)
     batches: list[pa.Table] = []
     for batch in _batches(path, names, types):
         if only and "recording" in here:
-            batch = batch.filter(pc.is_in(batch[here["recording"]], pa.array(only)))
+            names_here = pc.fill_null(batch[here["recording"]], "")
+            batch = batch.filter(pc.is_in(names_here, pa.array(only)))
         batches.append(batch)
     empty = pa.table({name: pa.array([], kind) for name, kind in types.items()})
     table = pa.concat_tables([empty, *batches])
@@ -351,58 +383,25 @@ def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
         raise DataError(f"must be {what} ({error})", field=name) from None
 
 
-def _with_column(
-    table: pa.Table, role: str, columns: Mapping[str, Column], path: Path, names: list[str], preset: Preset
-) -> pa.Table:
-    """Add a column that the file lacks, from the metadata, or without values if it is optional."""
-    column = columns[role]
-    stem = recording_of(path, preset)
-    kind = pa.string() if ROLES.get(role) == "text" else pa.float64()
-    searched = [path]
-    metadata = preset.metadata if role != "track" else ()
-    for pattern in metadata:
-        meta = path.with_name(pattern.format(stem))
-        with readable(meta, "table"):
-            meta_names = column_names(meta, Preset(""))
-            found = _find(column.name, meta_names)
-            if found is not None:
-                track = _find(columns["track"].name, meta_names)
-                return table.append_column(role, _joined(table, meta, meta_names, role, found, track))
-            searched.append(meta)
-            names = [*names, *meta_names]
-    if role == "type" and column.name in OBJECT_TYPES:
-        values = pa.array([column.name] * table.num_rows, kind)
-    else:
-        files = " and ".join(file.name for file in searched)
-        absent = f"column is missing; {files} have: {shortened(', '.join(dict.fromkeys(names)), 500)}"
-        if not column.optional:
-            raise DataError(absent, file=path, field=column.name)
-        values = pa.nulls(table.num_rows, kind)
-    return table.append_column(role, values)
-
-
-def _joined(
-    table: pa.Table, meta: Path, names: list[str], role: str, found: str, track: str | None
-) -> pa.ChunkedArray:
-    """Return the values of metadata for each row of a table: of its track, or of the only row."""
+def _joined(table: pa.Table, meta: Path, role: str, column: str, track: str) -> pa.ChunkedArray | None:
+    """Return a column of metadata for each row of a table, by its track or of the only row; None without."""
+    names = column_names(meta, Preset(""))
+    found = _find(column, names)
+    if found is None:
+        return None
     here = {role: found}
-    if track is not None:
-        here["track"] = track
-    values = _read(meta, names, here, Preset(""), ())
+    track_column = _find(track, names)
+    if track_column is not None:
+        here["track"] = track_column
+    values = _read(meta, names, here, ())
     if values.num_rows == 1:
         return pa.chunked_array([pa.repeat(values[role][0], table.num_rows)])
-    require(track is not None, found, f"has {values.num_rows} rows, but no column of tracks")
+    require(track_column is not None, found, f"has {values.num_rows} rows, but no column of tracks")
     index = pc.index_in(table["track"], values["track"].combine_chunks())
     if index.null_count:
         missing = table["track"].filter(pc.is_null(index))[0].as_py()
-        raise DataError(f"has no row of track {quoted(missing)}", field=track)
+        raise DataError(f"has no row of track {quoted(missing)}", field=track_column)
     return values[role].take(index)
-
-
-def recording_of(path: Path, preset: Preset) -> str:
-    """Return the name of the recording of a file, or its stem if it is not named like the data set's."""
-    match = re.fullmatch(preset.files, path.name)
-    return match["recording"] if match else path.stem
 
 
 def _in_units(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:

@@ -87,6 +87,9 @@ def run_job(job: ShardJob) -> None:
     }
     for name in INDEX.names:
         record[name] = [row[name] for row in rows]
+    unseen = {row["scenario_id"]: row["lane_distance"] for row in rows if row["lane_distance"] > 0}
+    if unseen:
+        record["unseen"] = unseen
     if lost:
         record["lost"] = lost
     new_shard = job.scratch / uuid4().hex
@@ -157,6 +160,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
             continue
         row["window"] = Window(scenario.num_observed, scenario.num_steps)
         row["frames"] = recorded_frames(scenario)
+        row["lane_distance"] = round(scenario.lane_distance)
         rows.append(row)
     return rows, skipped
 

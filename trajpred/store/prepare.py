@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from trajpred.data.files import progress_bar
+from trajpred.data.lane_map import REACH_M
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
@@ -57,11 +58,13 @@ class Summary:
         scenarios: by split, the number of scenarios in the store.
         skipped: by split and name, why scenarios were skipped.
         mixed: by split, of which kinds its windows are, and what to do about it; only if there are several.
+        unseen: by split, how many maps have no lane that a model reads; only if there are any.
     """
 
     scenarios: dict[str, int]
     skipped: dict[str, dict[str, str]]
     mixed: dict[str, str]
+    unseen: dict[str, str]
 
 
 def prepare(
@@ -154,7 +157,15 @@ def prepare(
         scenarios={split: entry["scenarios"] for split, entry in splits.items()},
         skipped={split: entry["skipped"] for split, entry in splits.items()},
         mixed=_mixtures(store, splits, extended=extend is not None),
+        unseen={split: _unseen(entry) for split, entry in splits.items() if entry.get("unseen")},
     )
+
+
+def _unseen(entry: dict[str, Any]) -> str:
+    """Describe the scenarios whose maps have no lane near a road user."""
+    name, metres = next(iter(entry["unseen"].items()))
+    count = f"{len(entry['unseen'])} of {entry['scenarios']} maps have no lane within {REACH_M:g} m"
+    return f"{count} of a road user, such as {name} ({metres:,} m): check the frame and origin of the map"
 
 
 def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScenario]]:
@@ -339,12 +350,14 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
     raw_names: list[str] = []
     whole: set[Window] = set()
     lost: set[tuple[Window, Window]] = set()
+    unseen: dict[str, int] = {}
     for job in jobs:
         record = unsealed(job.record.read_text())
         for name, values in rows.items():
             values += record[name]
         shards.append({"file": record["file"], "scenarios": record["scenarios"]})
         skipped |= record["skipped"]
+        unseen |= record.get("unseen", {})
         raw_names += [name for name in record["paths"] if name not in record["skipped"]]
         whole.update(Window(*window) for window in record["lengths"])
         lost.update((Window(*window), Window(*frames)) for window, frames in record.get("lost", []))
@@ -369,6 +382,8 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
     }
     if any(window not in windows for window, _ in lost):
         entry["cut"] = True
+    if unseen:
+        entry["unseen"] = unseen
     return entry
 
 
