@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -38,18 +40,13 @@ from trajpred.features.relations import edge_features
 from trajpred.features.scene_graph import SceneBatch, build_batch, scene_features
 from trajpred.nn import EdgeBias, Edges, GraphAttention, Layout, PaddedAttention
 from trajpred.sources import SOURCES
-from trajpred.sources.argoverse2 import read_archive, read_scenario
+from trajpred.sources.argoverse2 import archive_of, read_archive, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.format import encode_row
 from trajpred.store.sample import ROOT, SAMPLE_NATIVE, SAMPLE_RAW
 from trajpred.store.shards import write_shard
 from trajpred.training.data_module import SceneDataset
 from trajpred.training.lit_forecaster import LitForecaster
-
-if TYPE_CHECKING:  # what needs onnxruntime is imported where a bundle is measured
-    from trajpred.onboard.bundle import Bundle
-    from trajpred.onboard.forecaster import OnboardForecaster
-    from trajpred.predictors.checkpoint import CheckpointPredictor
 
 #: Native scenarios of the sample, and its most crowded one, cut from a sensor log.
 NATIVE = SAMPLE_RAW / "val" / "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
@@ -59,8 +56,6 @@ DEFAULT = ROOT / "configs" / "model" / "small.yaml"
 #: Scenes per training step, and scenarios of a shard.
 STEP = 16
 SHARD = 256
-#: Agents of the crowded scenario after duplication.
-MANY = 103
 
 Figures: TypeAlias = dict[str, float]
 app = App(name="benchmark", help="Measure speed and memory.")
@@ -402,66 +397,125 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> Figures
 # ---------------------------------------------------------------------------------------------- onboard
 
 
-#: A vehicle's process: starts, then streams updates, without torch.
+#: Agents of the measured scenes: the nearest tracks of the most crowded scenario, and duplicates beyond.
+AGENTS = (5, 27, 84, 128)
+#: A vehicle's process: streams a drive without torch, and prints the same line as trajpred_replay.
 _PROCESS = """
-import json, sys, time
-wall_start = time.perf_counter()
-cpu_start = time.process_time()
-from trajpred.onboard.forecaster import OnboardForecaster
-forecaster = OnboardForecaster(sys.argv[1], threads=int(sys.argv[2]))
-start = [time.perf_counter() - wall_start, time.process_time() - cpu_start]
-import pickle
-from itertools import islice
+import pickle, sys, time
 from pathlib import Path
-from trajpred.integrations.replay import drive_on_repeat, resident_mb
+import numpy as np
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import StreamingForecaster
-scenario = pickle.loads(Path(sys.argv[3]).read_bytes())
-stream = StreamingForecaster(forecaster, scenario.map)
-for seconds, seen in islice(drive_on_repeat(scenario), 100):
+lane_map, drive = pickle.loads(Path(sys.argv[3]).read_bytes())
+stream = StreamingForecaster(OnboardForecaster(sys.argv[1], threads=int(sys.argv[2])), lane_map)
+spent_ms = []
+for seconds, seen in drive:
+    start = time.process_time()
     stream.update(seconds, seen)
+    spent_ms.append((time.process_time() - start) * 1e3)
 assert "torch" not in sys.modules
-print(json.dumps([*start, resident_mb() or float("nan")]))
+print("CPU time p50, p99, ms", *np.percentile(spent_ms[1:], (50, 99)))
 """
 
 
 @app.command
 def onboard(
     *,
-    bundle: Path = Path("bundle"),
-    checkpoint: str = "argoverse-nano",
+    bundle: list[Path],
+    against: list[Path] | None = None,
+    cpp: Path | None = None,
     repeats: PositiveInt = 50,
-    threads: PositiveInt = 2,
+    rounds: PositiveInt = 3,
+    threads: PositiveInt = 1,
 ) -> Figures:
-    """Compare an onboard bundle with PyTorch, one scene at a time; measure its size, start-up and memory.
+    """Measure updates of bundles in Python and C++: CPU time and peak memory with 5, 27, 84 and 128 agents.
+
+    A drive is the observed steps of the most crowded scenario of the sample, and the last one again and
+    again. Every round starts a process of each language and bundle, in turn.
 
     Args:
-        bundle: Bundle written by export.
-        checkpoint: The checkpoint that was exported.
-        repeats: Timed forecasts of each runtime.
-        threads: CPU threads of both runtimes.
+        bundle: Bundles written by export, such as those of both models.
+        against: Other bundles to measure beside them.
+        cpp: Program trajpred_replay of the C++ library; without it Python alone is measured.
+        repeats: Updates after the observed steps.
+        rounds: Processes of each kind.
+        threads: Threads of onnxruntime.
     """
-    from trajpred.onboard.forecaster import OnboardForecaster
-    from trajpred.predictors.checkpoint import CheckpointPredictor
-
-    forecaster = OnboardForecaster(bundle, threads=threads)
-    predictor = CheckpointPredictor(checkpoint).to("cpu")
-    native = read_scenario(NATIVE)
     crowded = read_scenario(CROWDED)
-    figures = {"bundle without the fused graph, MB": _size_mb(forecaster.bundle)}
-    with use_threads(threads):
-        for scenario in (native, crowded, with_duplicates(crowded, MANY)):
-            figures |= _beside_pytorch(forecaster, predictor, scenario, repeats)
-    return figures | _processes(bundle, threads, {"native": native, "crowded": crowded})
+    bundles = [*bundle, *(against or [])]
+    figures: Figures = {f"{path}, MB": _size_mb(path) for path in bundles}
+    for agents in AGENTS:
+        with tempfile.TemporaryDirectory() as folder:
+            commands = _commands(bundles, _write_drive(crowded, agents, repeats, Path(folder)), cpp, threads)
+            measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+            for _ in range(rounds):
+                for name, command in commands.items():
+                    measured[name].append(_measured(command))
+        for name, processes in measured.items():
+            p50, p99, memory_mb = np.median(processes, axis=0).tolist()
+            figures[f"{name}, {agents} agents, p50 ms"] = p50
+            figures[f"{name}, {agents} agents, p99 ms"] = p99
+            figures[f"{name}, {agents} agents, peak MB"] = memory_mb
+    return figures
+
+
+def _commands(bundles: list[Path], drive: Path, cpp: Path | None, threads: int) -> dict[str, list[str]]:
+    """Return the command of each process by the name of its figures."""
+    commands: dict[str, list[str]] = {}
+    for bundle in bundles:
+        in_python = [sys.executable, "-c", _PROCESS, str(bundle), str(threads), str(drive)]
+        commands[f"{bundle}, Python"] = in_python
+        if cpp is not None:
+            lines = str(drive.with_suffix(".jsonl"))
+            commands[f"{bundle}, C++"] = [str(cpp), str(bundle), lines, "--threads", str(threads)]
+    return commands
+
+
+def _write_drive(scenario: Scenario, agents: int, repeats: int, folder: Path) -> Path:
+    """Write a drive with the nearest tracks for Python and, beside it, as lines for C++."""
+    from trajpred.integrations.replay import DriveLines, detections
+
+    scenario = with_duplicates(scenario, agents)
+    tracks = scenario.tracks
+    last = scenario.num_observed - 1
+    seen = np.flatnonzero(tracks.valid[:, last])
+    distance = norm(tracks.position[seen, last] - tracks.position[scenario.focal, last])
+    nearest = seen[np.argsort(distance, kind="stable")][:agents]
+    scenario = replace(scenario, tracks=tracks.take(nearest))
+    steps = [*range(last + 1), *[last] * repeats]
+    drive = [(number * scenario.step_s, detections(scenario, step)) for number, step in enumerate(steps)]
+    file = folder / "drive.pickle"
+    file.write_bytes(pickle.dumps((scenario.map, drive)))
+    with DriveLines(file.with_suffix(".jsonl"), archive_of(scenario.map)) as lines:
+        for seconds, detected in drive:
+            lines.add(seconds, detected)
+    return file
+
+
+def _measured(command: list[str]) -> tuple[float, float, float]:
+    """Run a process: p50 and p99 of the CPU milliseconds that it prints, and its peak memory in MB.
+
+    Raises:
+        DataError: the process failed; with the last line of what it printed.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    found = re.search(r"^CPU time p50, p99, ms +(\S+) (\S+)$", output, re.MULTILINE)
+    if process.returncode or found is None:
+        raise DataError(f"benchmark failed: {output.strip().splitlines()[-1:]}", file=command[0])
+    return float(found[1]), float(found[2]), usage.ru_maxrss / 1e3
 
 
 def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
-    """Duplicate the most distant tracks, 3 m beside them, up to ``agents`` recently observed tracks."""
+    """Duplicate the most distant tracks, 3 m beside them, until ``agents`` are seen at last."""
     tracks = scenario.tracks
     now = scenario.num_observed - 1
     seen = np.flatnonzero(tracks.valid[:, now])
-    already = tracks.valid[:, max(0, now - 10) : now + 1].any(axis=1).sum()
     far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
-    more = seen[np.argsort(-far, kind="stable")][: max(0, agents - already)]
+    more = seen[np.argsort(-far, kind="stable")][: max(0, agents - len(seen))]
     duplicates: dict[str, Any] = {name: values[more] for name, values in vars(tracks).items()}
     names = duplicates["track_id"].tolist()
     duplicates["track_id"] = np.array([f"{name}, duplicate" for name in names])
@@ -473,60 +527,15 @@ def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
     return replace(scenario, tracks=Tracks(**columns))
 
 
-def _beside_pytorch(
-    forecaster: OnboardForecaster, predictor: CheckpointPredictor, scenario: Scenario, repeats: int
-) -> Figures:
-    """Measure both in turn, so that other load on the machine affects both: ms of all threads."""
-    from trajpred.integrations.replay import detections
-    from trajpred.onboard.stream import StreamingForecaster
-
-    stream = StreamingForecaster(forecaster, scenario.map)
-    times = (scenario.timestamps_ns / 1e9)[: scenario.num_observed].tolist()
-    for step, seconds in enumerate(times):
-        stream.update(seconds, detections(scenario, step), targets=[])
-    now = detections(scenario, len(times) - 1)
-    name = f"{scenario.scenario_id[:8]}, {len(stream.update(times[-1], now).track_id)} agents"
-    runs: dict[str, Callable[[], object]] = {
-        "onboard": lambda: stream.update(times[-1], now),
-        "PyTorch": lambda: predictor([scenario]),
-    }
-    times_ms: dict[str, list[tuple[float, float]]] = {kind: [] for kind in runs}
-    for _ in range(repeats + 1):
-        for kind, run in runs.items():
-            times_ms[kind].append(time_ms(run))
-    figures: Figures = {}
-    for kind, pairs in times_ms.items():
-        cpu, wall = np.array(pairs[1:]).T  # the first run warms up
-        p50, p95 = np.percentile(wall, (50, 95)).tolist()
-        figures[f"{name}: {kind}, wall p50 ms"] = p50
-        figures[f"{name}: {kind}, wall p95 ms"] = p95
-        figures[f"{name}: {kind}, CPU ms"] = float(np.median(cpu))
-    return figures
-
-
-def _size_mb(bundle: Bundle) -> float:
-    """Return the size without the fused graph, which repeats the others."""
-    from trajpred.onboard.bundle import FUSED
+def _size_mb(path: Path) -> float:
+    """Return the size of a bundle without the fused graph, which repeats the others."""
+    from trajpred.onboard.bundle import FUSED, Bundle
 
     size = 0
-    for name, facts in bundle.info["files"].items():
+    for name, facts in Bundle(path).info["files"].items():
         if name != f"{FUSED}.onnx":
             size += facts["bytes"]
     return size / 1e6
-
-
-def _processes(bundle: Path, threads: int, scenarios: dict[str, Scenario]) -> Figures:
-    """Measure start-up and memory while streaming, in separate processes without torch."""
-    figures: Figures = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, scenario in scenarios.items():
-            file = Path(folder) / name
-            file.write_bytes(pickle.dumps(scenario))
-            wall, cpu, memory = own_process(_PROCESS, bundle, threads, file)
-            figures["start-up, wall s"] = wall
-            figures["start-up, CPU s"] = cpu
-            figures[f"memory after 100 updates, {name}, MB"] = memory
-    return figures
 
 
 if __name__ == "__main__":

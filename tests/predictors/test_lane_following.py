@@ -124,7 +124,7 @@ def test_the_only_lane_is_followed_through_a_hairpin(speed: float, side: int) ->
 
 def paths_of_one(lanes: LaneMap, position: Floats, reach: float) -> LanePaths:
     """Paths of an agent that heads along the x axis."""
-    routes = Routes.of(lanes, np.zeros(len(lanes), np.int64))
+    routes = Routes.of(lanes)
     pose = Pose(position, np.zeros(1))
     return lane_paths(routes, np.zeros(1, np.int64), pose, np.array([reach]), np.array([40.0]))
 

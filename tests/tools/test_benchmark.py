@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tools.benchmark import CROWDED, MANY, main, onboard, with_duplicates
+from tools.benchmark import AGENTS, CROWDED, main, onboard, with_duplicates
 from trajpred.data.scenario import Scenario
 from trajpred.export.export_bundle import export_bundle
 
@@ -18,9 +19,8 @@ def test_distant_agents_are_duplicated_beside_themselves(sample_scenarios: list[
     ids = [scenario.scenario_id for scenario in sample_scenarios]
     crowded = sample_scenarios[ids.index(CROWDED.name)]
     now = crowded.num_observed - 1
-    scene = with_duplicates(crowded, MANY).validate()
-    recent = scene.tracks.valid[:, now - 10 : now + 1].any(axis=1).sum()
-    assert recent == MANY > crowded.tracks.valid[:, now].sum()
+    scene = with_duplicates(crowded, AGENTS[-1]).validate()
+    assert scene.tracks.valid[:, now].sum() == AGENTS[-1] > crowded.tracks.valid[:, now].sum()
     copies = np.arange(len(crowded.tracks), len(scene.tracks))
     names = [name.removesuffix(", duplicate") for name in scene.tracks.track_id[copies]]
     originals = [scene.tracks.index(name) for name in names]
@@ -53,8 +53,11 @@ def test_figures_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 @pytest.mark.slow
-def test_a_bundle_is_measured_beside_its_checkpoint(tmp_path: Path, sample_scenarios: list[Scenario]) -> None:
+def test_two_bundles_are_measured_in_turn(tmp_path: Path, sample_scenarios: list[Scenario]) -> None:
     export_bundle("argoverse-nano", tmp_path / "bundle", sample_scenarios[:1])
-    figures = onboard(bundle=tmp_path / "bundle", repeats=1)
+    bundle = tmp_path / "bundle"
+    zipped = Path(shutil.make_archive(str(tmp_path / "same"), "zip", bundle))
+    figures = onboard(bundle=[bundle], against=[zipped], repeats=1, rounds=1)
     assert min(figures.values()) > 0
-    assert figures["memory after 100 updates, native, MB"] < 300
+    assert figures[f"{bundle}, Python, 5 agents, p50 ms"] < figures[f"{zipped}, Python, 128 agents, p50 ms"]
+    assert figures[f"{bundle}, Python, 27 agents, peak MB"] < 300

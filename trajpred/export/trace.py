@@ -292,10 +292,22 @@ def _index_copy(values: Any, dim: int, index: Any, source: Any) -> Any:
     return _scattered(values, dim, index, source, "none")
 
 
+def _index_select(values: Any, dim: int, index: Any) -> Any:
+    """Translate ``index_select`` to Gather, of the columns of a matrix as rows of its transpose.
+
+    onnxruntime copies what lies side by side at once: columns would be copied number by number.
+    """
+    if len(values.shape) != 2 or dim % 2 == 0:
+        return opset18.Gather(values, index, axis=dim)
+    rows = opset18.Gather(opset18.Transpose(values, perm=[1, 0]), index, axis=0)
+    return opset18.Transpose(rows, perm=[1, 0])
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.prims.hypot.default: _hypot,
     torch.ops.aten.index_add.default: _index_add,
     torch.ops.aten.index_copy.default: _index_copy,
+    torch.ops.aten.index_select.default: _index_select,
 }
 
 

@@ -53,7 +53,7 @@ class AgentFeatures:
     target_mask: NDArray[np.bool_]
 
 
-def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
+def focal_poses(batch: ScenarioBatch, lanes: Routes) -> Pose[np.ndarray]:
     """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``.
 
     If it has no observed state in the batch's window, the track that was seen last stands in for it.
@@ -69,16 +69,16 @@ def focal_poses(batch: ScenarioBatch) -> Pose[np.ndarray]:
         history_s = batch.num_observed * float(batch.step_s[0])
         problem = f"has no track that was observed within the last {history_s:.2g} s, which the model reads"
         raise DataError(problem, file=unseen[0])
-    return observed_poses(batch, row)[np.arange(len(batch)), last[row]]
+    return observed_poses(batch, lanes, row)[np.arange(len(batch)), last[row]]
 
 
 def last_poses(scenario: Scenario, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
     """Return the last observed poses ``[R]`` of the observed tracks ``rows``, see :func:`observed_poses`."""
-    poses = observed_poses(ScenarioBatch.of([scenario]), rows)
+    poses = observed_poses(ScenarioBatch.of([scenario]), Routes.of(scenario.map), rows)
     return poses[np.arange(len(rows)), scenario.last_seen[rows]]
 
 
-def observed_poses(batch: ScenarioBatch, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
+def observed_poses(batch: ScenarioBatch, lanes: Routes, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
     """Return the observed poses ``[R, T]`` of the tracks ``rows``, city frame, with headings completed.
 
     A track that moves backwards is taken to face the other way. Before its heading is known, a track heads as
@@ -95,21 +95,27 @@ def observed_poses(batch: ScenarioBatch, rows: NDArray[np.int64]) -> Pose[np.nda
     last = last_step(valid)
     final = heading[row, last]
     unknown = np.flatnonzero(~known[row, last])
-    lanes = Routes.of(batch.map, batch.lane_scene)
     unknown_scene = batch.track_scene[rows[unknown]]
     final[unknown] = nearest_heading(lanes, unknown_scene, position[unknown, last[unknown]])
     return Pose(position, np.where(known, heading, final[:, None]))
 
 
-def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: FeatureConfig) -> AgentFeatures:
-    """Compute the agents of all scenes; ``origin``: ``[S, 2]`` metres, city frame."""
+def agent_features(
+    batch: ScenarioBatch, lanes: Routes, origin: NDArray[np.float64], config: FeatureConfig
+) -> AgentFeatures:
+    """Compute the agents of all scenes.
+
+    Args:
+        lanes: of the batch's map.
+        origin: ``[S, 2]`` metres, city frame.
+    """
     tracks = batch.tracks
     now = batch.num_observed
     keep, last, elapsed = _select(batch, origin, config)
     scene = batch.track_scene[keep]
     valid = tracks.valid[keep]
     agents = np.arange(len(keep))
-    poses = observed_poses(batch, keep)
+    poses = observed_poses(batch, lanes, keep)
     current = poses[agents, last]
 
     frame = Pose(current.position[:, None], current.heading[:, None])
@@ -137,7 +143,7 @@ def agent_features(batch: ScenarioBatch, origin: NDArray[np.float64], config: Fe
         object_type=_visible_types(tracks.object_type[keep], config),
         category=tracks.category[keep].astype(np.int64),
         history=np.where(observed, history, 0.0).astype(np.float32),
-        anchors=_anchors(batch, keep, last, current, config.anchor_steps),
+        anchors=_anchors(batch, lanes, keep, last, current, config.anchor_steps),
         target=np.where(valid[:, now:, None], future, 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
@@ -152,6 +158,7 @@ def _visible_types(object_type: NDArray[np.int8], config: FeatureConfig) -> NDAr
 
 def _anchors(
     batch: ScenarioBatch,
+    lanes: Routes,
     keep: NDArray[np.int64],
     last: NDArray[np.int64],
     current: Pose[np.ndarray],
@@ -164,7 +171,6 @@ def _anchors(
     scene = batch.track_scene[keep]
     gap = batch.num_observed - 1 - last
     time = (gap[:, None] + np.arange(steps + 1)) * batch.step_s[scene, None]
-    lanes = Routes.of(batch.map, batch.lane_scene)
     velocity = tracks.velocity[keep, last]
     path, _ = lane_futures(lanes, scene, current, velocity, tracks.object_type[keep], time)
     origin = current.position[:, None, None]

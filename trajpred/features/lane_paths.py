@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +35,37 @@ ANGLE_SD = 0.3
 MAX_LANES = 4
 
 
-class Routes(NamedTuple):
-    """Where lanes lead: the fields of a :class:`~trajpred.data.lane_map.LaneMap` that paths follow.
+class Segments(NamedTuple):
+    """The ``N`` straight pieces of centrelines that have a direction.
 
-    ``scene`` ``[L]`` is ascending; lane ids are unique within a scene only.
+    Attributes:
+        of_lane: rows of the pieces of each lane.
+        start: ``[N, 2]`` metres.
+        step: ``[N, 2]`` metres, from start to end.
+        size: ``[N]`` metres, the length of the step.
+        heading: ``[N]`` radians.
+        along: ``[N]`` metres from the start of the lane to that of the piece.
+    """
+
+    of_lane: Ragged
+    start: NDArray[np.float64]
+    step: NDArray[np.float64]
+    size: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    along: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where lanes lead: what paths read of a :class:`~trajpred.data.lane_map.LaneMap`.
+
+    What follows from the lanes alone is computed once; a vehicle keeps its routes as long as its map.
+
+    Attributes:
+        scene: ``[L]``, ascending.
+        lane_id: ``[L]``, unique within a scene only.
+        centerline: ``L`` lines in metres.
+        successors: ids of ``L`` lanes.
     """
 
     scene: NDArray[np.int64]
@@ -46,14 +74,73 @@ class Routes(NamedTuple):
     successors: Ragged
 
     @classmethod
-    def of(cls, lanes: LaneMap, scene: NDArray[np.int64]) -> Routes:
+    def of(cls, lanes: LaneMap, scene: NDArray[np.int64] | None = None) -> Routes:
+        """Select the fields of a map; ``scene`` of each lane, by default one for all."""
+        if scene is None:
+            scene = np.zeros(len(lanes), np.int64)
         return cls(scene, lanes.lane_id, lanes.centerline, lanes.successors)
 
-    def take(self, rows: NDArray[np.int64]) -> Routes:
-        """Select lanes by their rows."""
-        return Routes(
-            self.scene[rows], self.lane_id[rows], self.centerline.take(rows), self.successors.take(rows)
+    @cached_property
+    def box(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lowest and highest coordinates of each centreline, ``[L, 2]``; there must be a lane."""
+        xy = self.centerline.values[:, :2]
+        first = self.centerline.offsets[:-1]
+        return np.minimum.reduceat(xy, first), np.maximum.reduceat(xy, first)
+
+    @cached_property
+    def segments(self) -> Segments:
+        """The pieces of all centrelines; those without a length have no direction."""
+        xy = self.centerline.values[:, :2]
+        lane = np.repeat(np.arange(len(self.scene)), self.centerline.lengths)
+        step = np.diff(xy, axis=0)
+        size = norm(step)
+        # Steps from one lane to the next are no segments.
+        real = np.flatnonzero((lane[1:] == lane[:-1]) & (size > 1e-6))
+        count = np.bincount(lane[real], minlength=len(self.scene))
+        return Segments(
+            of_lane=Ragged.from_lengths(np.arange(len(real)), count),
+            start=xy[real],
+            step=step[real],
+            size=size[real],
+            heading=direction(step[real]),
+            along=self.arc[real],
         )
+
+    @cached_property
+    def arc(self) -> NDArray[np.float64]:
+        """Metres from the start of its centreline to each point."""
+        values = self.centerline.values
+        gap = np.concatenate((np.zeros(1), norm(np.diff(values[:, :2], axis=0))))
+        arc = np.cumsum(gap[: len(values)])
+        return arc - np.repeat(arc[self.centerline.offsets[:-1]], self.centerline.lengths)
+
+    @cached_property
+    def length(self) -> NDArray[np.float64]:
+        """``[L + 1]`` metres of each centreline; infinite in the end, which is the row -1 of no lane."""
+        return np.append(self.arc[self.centerline.offsets[1:] - 1], np.inf)
+
+    @cached_property
+    def following(self) -> Ragged:
+        """Rows of the successors of each lane, each once, without those outside the map."""
+        row, successor = self._branches
+        _, first = np.unique(row * len(self.scene) + successor, return_index=True)
+        kept = np.sort(first[successor[first] >= 0])
+        return Ragged.from_lengths(successor[kept], np.bincount(row[kept], minlength=len(self.scene)))
+
+    @cached_property
+    def fork(self) -> NDArray[np.int64]:
+        """Row of a lane that forks into each lane ``[L]`` and others; -1 without one."""
+        row, branch = self._branches
+        inside = (branch >= 0) & (self.successors.lengths[row] > 1)
+        fork = np.full(len(self.scene), -1)
+        fork[branch[inside]] = row[inside]
+        return fork
+
+    @cached_property
+    def _branches(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of a lane and of its successor for each pair of them; -1 of a lane outside the map."""
+        row = np.repeat(np.arange(len(self.scene)), self.successors.lengths)
+        return row, find_in_scenes(self.scene, self.lane_id, self.scene[row], self.successors.values)
 
 
 class Nearby(NamedTuple):
@@ -88,25 +175,22 @@ def lanes_beside(
     lanes: Routes,
     scene: NDArray[np.int64],
     position: NDArray[np.float64],
-    margin: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Pair each agent with the lanes of its scene whose bounding boxes are within its ``margin`` ``[A]``.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pair each agent with the lanes of its scene whose bounding boxes are within :data:`MATCH_RADIUS_M`.
 
-    Returns ``[N]`` agents, ascending, lanes, and the metres between agent and box.
+    Returns ``[N]`` agents, ascending, and lanes.
     """
     if not len(lanes.scene) or not len(scene):
         none = np.zeros(0, np.int64)
-        return none, none, np.zeros(0)
-    xy = lanes.centerline.values[:, :2]
-    first = lanes.centerline.offsets[:-1]
-    low = np.minimum.reduceat(xy, first)
-    high = np.maximum.reduceat(xy, first)
-    around = rows_around(lanes.scene, low, high, scene, position, margin[:, None])
+        return none, none
+    low, high = lanes.box
+    margin = np.full((len(scene), 1), MATCH_RADIUS_M)
+    around = rows_around(lanes.scene, low, high, scene, position, margin)
     agent, row, _ = pairs_in_scenes(scene, lanes.scene[around])
     lane = around[row]
     gap = norm(np.maximum(low[lane] - position[agent], position[agent] - high[lane]).clip(0))
-    near = gap <= margin[agent]
-    return agent[near], lane[near], gap[near]
+    near = gap <= MATCH_RADIUS_M
+    return agent[near], lane[near]
 
 
 def match_lanes(
@@ -136,7 +220,9 @@ def nearest_heading(
     :data:`~trajpred.data.motion.UNKNOWN_HEADING` where none is within :data:`MATCH_RADIUS_M`.
     """
     heading = np.full(len(position), UNKNOWN_HEADING)
-    agent, lane, _ = lanes_beside(lanes, scene, position, np.full(len(position), MATCH_RADIUS_M))
+    agent, lane = lanes_beside(lanes, scene, position)
+    if not len(agent):
+        return heading
     near = _nearby(lanes, position, agent, lane)
     nearest = near.take(smallest_in_scene(near.agent, 1, near.gap))
     heading[nearest.agent] = nearest.heading
@@ -147,32 +233,24 @@ def _nearby(
     lanes: Routes, position: NDArray[np.float64], agent: NDArray[np.int64], lane: NDArray[np.int64]
 ) -> Nearby:
     """Find the segments near positions ``[A, 2]`` in pairs of an ``agent`` and a ``lane`` ``[N]``."""
-    lines = lanes.centerline.take(lane)
-    xy = lines.values[:, :2]
-    pair = np.repeat(np.arange(len(lane)), lines.lengths)
-    step = np.diff(xy, axis=0)
-    # Steps from one lane to the next are no segments; steps without a length have no direction.
-    real = np.flatnonzero((pair[1:] == pair[:-1]) & (norm(step) > 1e-6))
-    pair = pair[real]
-    step = step[real]
-    size = norm(step)
-    to_agent = position[agent[pair]] - xy[real]
+    pieces = lanes.segments
+    of_pairs = pieces.of_lane.take(lane)
+    segment = of_pairs.values
+    pair = np.repeat(np.arange(len(lane)), of_pairs.lengths)
+    step = pieces.step[segment]
+    size = pieces.size[segment]
+    to_agent = position[agent[pair]] - pieces.start[segment]
     share = np.clip((to_agent * step).sum(-1) / size**2, 0, 1)
-    segments = Nearby(
-        agent=agent[pair],
-        lane=lane[pair],
-        heading=direction(step),
-        along=arc_of(lines)[real] + share * size,
-        gap=norm(to_agent - share[:, None] * step),
+    gap = norm(to_agent - share[:, None] * step)
+    near = np.flatnonzero(gap <= MATCH_RADIUS_M)
+    segment = segment[near]
+    return Nearby(
+        agent=agent[pair[near]],
+        lane=lane[pair[near]],
+        heading=pieces.heading[segment],
+        along=pieces.along[segment] + share[near] * size[near],
+        gap=gap[near],
     )
-    return segments.take(segments.gap <= MATCH_RADIUS_M)
-
-
-def arc_of(lines: Ragged) -> NDArray[np.float64]:
-    """Return the metres ``[N]`` from the start of its line to each point."""
-    gap = np.concatenate((np.zeros(1), norm(np.diff(lines.values[:, :2], axis=0))))
-    arc = np.cumsum(gap[: len(lines.values)])
-    return arc - np.repeat(arc[lines.offsets[:-1]], lines.lengths)
 
 
 #: Points of a path.
@@ -212,22 +290,13 @@ def lane_paths(
     Branches of a fork are weighed against each other by their turns; the only path along a road keeps its
     weight, however much the road turns. ``scene`` ``[A]`` is ascending, as that of the lanes.
     """
-    agents, rows, gap = lanes_beside(lanes, scene, pose.position, reach + MATCH_RADIUS_M)
-    # Lanes that no path can touch are left out: the map may be a whole city's.
-    near = np.unique(rows)
-    forks = _forks(lanes, near)
-    lanes = lanes.take(near)
-    beside = gap <= MATCH_RADIUS_M
-    agents, starts, alongs, weights = match_lanes(
-        lanes, pose, agents[beside], np.searchsorted(near, rows[beside])
-    )
+    agents, starts, alongs, weights = match_lanes(lanes, pose, *lanes_beside(lanes, scene, pose.position))
     if not len(agents):
         return LanePaths(agents, np.zeros((0, POINTS, 2)), weights)
-    group = _alternatives(agents, starts, forks)
+    group = _alternatives(agents, starts, lanes.fork)
     alone = np.bincount(group)[group] == 1
-    lengths = np.append(arc_of(lanes.centerline)[lanes.centerline.offsets[1:] - 1], np.inf)
-    match, chains = _walk(starts, alongs + reach[agents], lengths, _following(lanes))
-    fork_after = np.where(alone, _common_length(match, chains, lengths) - alongs, 0.0)
+    match, chains = _walk(starts, alongs + reach[agents], lanes.length, lanes.following)
+    fork_after = np.where(alone, _common_length(match, chains, lanes.length) - alongs, 0.0)
     agents = agents[match]
     alongs = alongs[match]
     distance = reach[agents, None] * np.linspace(0, 1, POINTS)
@@ -243,27 +312,6 @@ def lane_paths(
     first = np.arange(len(curve)) * POINTS
     curve = _points_along(curve.reshape(-1, 2), first, first + POINTS - 1, distance)
     return LanePaths(agents, curve, weights[match] * likelihood)
-
-
-def _following(lanes: Routes) -> Ragged:
-    """List the rows of the successors of each lane once, without those outside ``lanes``."""
-    row = np.repeat(np.arange(len(lanes.scene)), lanes.successors.lengths)
-    successor = find_in_scenes(lanes.scene, lanes.lane_id, lanes.scene[row], lanes.successors.values)
-    _, first = np.unique(row * len(lanes.scene) + successor, return_index=True)
-    kept = np.sort(first[successor[first] >= 0])
-    return Ragged.from_lengths(successor[kept], np.bincount(row[kept], minlength=len(lanes.scene)))
-
-
-def _forks(lanes: Routes, near: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row of a lane that forks into each lane of ``near`` ``[N]`` and others; -1 without one."""
-    forking = np.flatnonzero(lanes.successors.lengths > 1)
-    branches = lanes.successors.take(forking)
-    lane = np.repeat(forking, branches.lengths)
-    branch = find_in_scenes(lanes.scene[near], lanes.lane_id[near], lanes.scene[lane], branches.values)
-    inside = branch >= 0
-    fork = np.full(len(near), -1)
-    fork[branch[inside]] = lane[inside]
-    return fork
 
 
 def _alternatives(

@@ -17,6 +17,7 @@ from trajpred.data.laplacian import laplacian_eigenvectors
 from trajpred.data.scenario import Scenario
 from trajpred.features.agents import AgentFeatures, agent_features, focal_poses
 from trajpred.features.config import FeatureConfig, GraphConfig, SceneConfig
+from trajpred.features.lane_paths import Routes
 from trajpred.features.lanes import LaneFeatures, lane_features
 from trajpred.features.ragged import rank_in_scene, starts
 from trajpred.features.relations import edges_of, relation_kinds
@@ -54,8 +55,9 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
         (12, 50, 7)
     """
     batch = batch.window(config.history or batch.num_observed, config.future or batch.num_future)
-    focal = focal_poses(batch)
-    agents = agent_features(batch, focal.position, config)
+    routes = Routes.of(batch.map, batch.lane_scene)
+    focal = focal_poses(batch, routes)
+    agents = agent_features(batch, routes, focal.position, config)
     lanes = lane_features(batch, focal.position, agents, config)
     heading = focal.heading.astype(np.float32)
     return SceneFeatures(

@@ -262,15 +262,16 @@ class Edges:
     def matrices(self) -> list[Tensor]:
         """The bias of every block, ``[scenes · H, R, S]``, :data:`LOWEST` without an edge."""
         shapes = []
-        sizes = []
         for rows, columns in zip(self.receivers.blocks, self.senders.blocks, strict=True):
             shapes.append((rows[0], rows[1], columns[1]))
-            sizes.append(rows[0] * rows[1] * columns[1])
         assert self.bias is not None, "this attention needs edges with a bias"
         # Float16 cannot hold LOWEST.
         bias = self.bias.to(torch.promote_types(self.bias.dtype, torch.float32))
+        sizes = [scenes * rows * columns for scenes, rows, columns in shapes]
         # Heads outermost, so that the matrices of a block are slices.
         cells = bias.new_full((bias.shape[0], sum(sizes)), LOWEST).index_copy_(1, self._cell(), bias)
+        if self.receivers.scenes == 1:  # an exported graph would copy slices of the whole
+            return [cells.unflatten(1, shapes[0][1:])]
         matrices = []
         for cells_of_block, shape in zip(cells.split(sizes, 1), shapes, strict=True):
             by_scene = cells_of_block.unflatten(1, shape).transpose(0, 1)

@@ -193,8 +193,8 @@ class OnboardEncoder:
             self.lanes.set_map(scene.map)
         with self._timed("features"):
             scene = scene.window(self.bundle.history, scene.num_future)
-            focal = focal_poses(scene)
-            agents = agent_features(scene, focal.position, self.bundle.features)
+            focal = focal_poses(scene, self.lanes.routes)
+            agents = agent_features(scene, self.lanes.routes, focal.position, self.bundle.features)
         origin = focal.position[0]
         with self._timed("lanes"):
             lanes = self.lanes.select(agents, origin)

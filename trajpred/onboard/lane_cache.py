@@ -13,6 +13,7 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.errors import DataError, require, within
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import FeatureConfig
+from trajpred.features.lane_paths import Routes
 from trajpred.features.lanes import (
     LaneLines,
     LaneShapes,
@@ -62,6 +63,7 @@ class LaneCache:
 
     Attributes:
         map: the current map.
+        routes: where its lanes lead.
         encoded: number of lanes encoded so far.
     """
 
@@ -93,6 +95,7 @@ class LaneCache:
         except (TypeError, AttributeError, IndexError, ValueError) as error:
             raise DataError(f"not a LaneMap ({error})", field="map") from None
         self.map = lane_map
+        self.routes = Routes.of(lane_map)
         self._midpoint = lines.midpoint
         self._shapes = shapes
         self._topology = topology

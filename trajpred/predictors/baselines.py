@@ -60,7 +60,7 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
     tracks = scenario.tracks
     pose = last_poses(scenario, rows)
     path, probability = lane_futures(
-        Routes.of(scenario.map, np.zeros(len(scenario.map), np.int64)),
+        Routes.of(scenario.map),
         np.zeros(len(rows), np.int64),
         pose,
         tracks.velocity[rows, last],

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <map>
@@ -65,6 +66,7 @@ struct Difference {
 // What was seen of all updates.
 struct Statistics {
   std::vector<double> latency_ms;
+  std::vector<double> cpu_ms;  // of all threads
   std::map<std::string, std::vector<double>> stage_ms;
   std::map<std::string, std::size_t> warnings;
   std::size_t agents = 0;
@@ -102,6 +104,11 @@ double percentile(std::vector<double> values, double percent) {
   return values[static_cast<std::size_t>(std::lround(place))];
 }
 
+// Returns the values of all updates but the first, which sets the map.
+std::vector<double> without_first(const std::vector<double>& values) {
+  return {values.begin() + (values.size() > 1 ? 1 : 0), values.end()};
+}
+
 bool is_failure(const std::pair<const std::string, std::size_t>& warning) {
   return warning.first.rfind("forecast failed", 0) == 0;
 }
@@ -119,8 +126,10 @@ void print(const Statistics& statistics, double tolerance) {
   if (latency.empty()) return;
   std::printf("agents predicted           %zu\n", statistics.agents);
   std::printf("first update, ms           %.2f\n", latency[0]);
-  const std::vector<double> warm(latency.begin() + (latency.size() > 1 ? 1 : 0), latency.end());
+  const std::vector<double> warm = without_first(latency);
   std::printf("latency p50, p95, ms       %.2f %.2f\n", percentile(warm, 50), percentile(warm, 95));
+  const std::vector<double> cpu = without_first(statistics.cpu_ms);
+  std::printf("CPU time p50, p99, ms      %.2f %.2f\n", percentile(cpu, 50), percentile(cpu, 99));
   for (const auto& [stage, spent_ms] : statistics.stage_ms) {
     const double p50 = percentile(spent_ms, 50);
     const double p95 = percentile(spent_ms, 95);
@@ -161,9 +170,11 @@ Statistics replay(const Settings& settings, std::ofstream* out) {
   Statistics statistics;
   while (std::optional<DriveUpdate> update = drive.next()) {
     const auto start = Clock::now();
+    const std::clock_t cpu_start = std::clock();
     if (update->map) stream.set_map(std::move(*update->map));
     const OnboardForecast forecast = stream.update(update->timestamp_s, update->detections, update->targets);
     const double latency_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    statistics.cpu_ms.push_back(1e3 * static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC);
     add(forecast, *update, latency_ms, statistics);
     if (out != nullptr) *out << forecast_line(forecast) << '\n';
   }

@@ -1,5 +1,4 @@
-// Paths of agents along the lanes beside them and their successors: lane_matching.py and lane_paths.py
-// of trajpred/features.
+// Paths of agents along the lanes beside them and their successors: lane_paths.py of trajpred/features.
 #pragma once
 
 #include <array>
