@@ -100,6 +100,19 @@ def sample_scenarios(sample_folders: list[Path]) -> list[Scenario]:
     return [read_scenario(folder) for folder in sample_folders]
 
 
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it."""
+    import trajpred.integrations.maps
+    import trajpred.predictors
+    import trajpred.sources  # noqa: F401
+    from trajpred.data.registry import REGISTRIES, load_plugins
+
+    load_plugins()  # so that nothing else registers meanwhile
+    for registry in REGISTRIES.values():
+        monkeypatch.setattr(registry, "data", dict(registry.data))
+
+
 @pytest.fixture(scope="session")
 def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of the sample; must not be modified."""

@@ -52,12 +52,10 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=str)
+@pytest.mark.usefixtures("registries")
 def test_python_runs(page: Path, store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page, one after the other."""
-    import trajpred.metrics
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trajpred.metrics.registry, "METRICS", dict(trajpred.metrics.METRICS))
     names: dict[str, Any] = {}
     for block in blocks(page, "python"):
         if not any(word in block for word in ELSEWHERE) and ">>>" not in block:

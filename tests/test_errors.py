@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from trajpred.data.checks import as_array, as_name, as_names, encode
-from trajpred.errors import DataError, require_rows, within
+from trajpred.data.checks import as_array, as_name, as_names
+from trajpred.errors import DataError, require_rows
 
 
 @pytest.mark.parametrize(
@@ -32,21 +32,6 @@ def test_pickling_and_locating_keep_all_parts() -> None:
     assert isinstance(copy, ValueError)
     assert (type(copy), copy.message, copy.file, copy.field) == (DataError, "is wrong", "a", "x")
     assert copy.located(Path("b")).file == "a"
-
-
-@pytest.mark.parametrize("name", ["c", None, True, 0, ["a"], {}])
-def test_encode_returns_indices_and_names_unknown_values(name: Any) -> None:
-    assert encode(["b", "a", "b"], ("a", "b"), "x").tolist() == [1, 0, 1]
-    with pytest.raises(DataError) as caught:
-        encode(["a", name], ("a", "b"), "x")
-    assert caught.value.field == "x"
-    assert f"{name!r}; known: a, b" in str(caught.value)
-
-
-@pytest.mark.parametrize("values", [[[1], [1, 2]], ["one"], [None, object()], [{}], [1, 2]])
-def test_as_array_rejects_other_shapes_and_types(values: Any) -> None:
-    with pytest.raises(DataError, match="field 'x'"):
-        as_array(values, np.float64, "x", (3,))
 
 
 MASKED = np.ma.masked_equal([1.0, -999.0], -999.0)
@@ -90,25 +75,6 @@ def test_values_that_would_change_are_rejected(dtype: Any, values: Any) -> None:
         as_array(values, dtype, "x")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "values"),
-    [
-        *(
-            (np.bool_, values)
-            for values in ([1, 0], [True, False], np.array([1.0, 0.0]), torch.tensor([1, 0]))
-        ),
-        *(
-            (np.int64, values)
-            for values in ([1.0, 0.0], ["1", "0"], np.array([1.0, 0.0]), torch.tensor([1, 0]))
-        ),
-    ],
-)
-def test_values_that_stay_the_same_are_converted(dtype: Any, values: Any) -> None:
-    array = as_array(values, dtype, "x")
-    assert array.dtype == dtype
-    assert array.tolist() == [1, 0]
-
-
 def test_names_are_text_whatever_holds_them() -> None:
     values = ["a", b"a\xc3\xbc", np.bytes_(b"b"), 7, np.int64(7), torch.tensor(8)]
     assert [as_name(value, "x") for value in values] == ["a", "aü", "b", "7", "7", "8"]
@@ -128,11 +94,3 @@ def test_wrong_rows_are_named() -> None:
         correct = ~np.isin(np.arange(6), wrong)
         with pytest.raises(DataError, match=f"field 'x': is wrong: {rows}$"):
             require_rows(correct, "x", "is wrong")
-
-
-def test_as_array_copies_and_within_checks_indices() -> None:
-    values = np.zeros(3)
-    as_array(values, np.float64, "x")[0] = 1
-    assert not values.any()
-    cases = [([0, 2], True), ([], True), ([3], False), ([-1], False)]
-    assert [within(np.array(values, int), 3) for values, _ in cases] == [inside for _, inside in cases]

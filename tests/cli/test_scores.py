@@ -186,36 +186,16 @@ def test_gaps_in_a_predictions_file_are_reported(
     assert run("evaluate", *at, "--checkpoint", part, "--split", "train") == 2
 
 
-#: Mistakes that a program makes in every row: the columns, what it does to a value, and the reason given.
-MISTAKES = [
-    pytest.param(
-        ("probability",),
-        lambda probability: 2 * probability,
-        "probabilities that sum to 2, not to 1",
-        id="sum",
-    ),
-    pytest.param(
-        COORDINATES,
-        lambda steps: steps[:25],
-        "25 steps are predicted instead of 60",
-        id="steps",
-    ),
-    pytest.param(
-        ("track_id",),
-        lambda name: f"T{name}",
-        r"track T\w+ is not in the scenario",
-        id="tracks",
-    ),
-    pytest.param(
-        ("scenario_id",),
-        lambda name: name[1:],
-        "is not in this split",
-        id="scenarios",
-    ),
-]
-
-
-@pytest.mark.parametrize(("columns", "change", "reason"), MISTAKES)
+@pytest.mark.parametrize(
+    ("columns", "change", "reason"),
+    [
+        (("probability",), lambda probability: 2 * probability, "probabilities that sum to 2, not to 1"),
+        (COORDINATES, lambda steps: steps[:25], "25 steps are predicted instead of 60"),
+        (("track_id",), lambda name: f"T{name}", r"track T\w+ is not in the scenario"),
+        (("scenario_id",), lambda name: name[1:], "is not in this split"),
+    ],
+    ids=["sum", "steps", "tracks", "scenarios"],
+)
 def test_a_file_that_is_wrong_throughout_gets_the_reason(
     columns: Sequence[str],
     change: Callable[[Any], object],
@@ -263,8 +243,3 @@ def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
     assert re.findall(r"history of (\d) s: joint futures", printed[1]) == ["1", "3"]
     by_history = printed[1].split("**scored agents, perturbed scenarios**")[1].split("**")[0]
     assert re.findall(r"history of (\d) s \|", by_history) == ["1", "3"]
-
-
-def test_no_processes_are_rejected_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("evaluate", "--workers", "0", "--store", "absent") == 2
-    assert capsys.readouterr().err.startswith("error: --workers: must not be 0")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.conftest import run
+from tests.conftest import SAMPLE, run
 from tests.model.systems import each_config, small_settings
 from trajpred.data.batch import ScenarioBatch
 from trajpred.onboard import OnboardEncoder
@@ -25,6 +26,19 @@ ONE_STEP = (
     "--data.workers=0",
     "--pictures.scenes=0",
 )
+
+
+@pytest.fixture(scope="module")
+def small_store(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the two smallest scenes of each split."""
+    folder = tmp_path_factory.mktemp("small")
+    for split in ("train", "val"):
+        scenes = ScenarioStore(store, split)
+        for row in scenes.sizes[0].argsort()[:2]:
+            name = scenes.scenario_ids[row]
+            shutil.copytree(SAMPLE / split / name, folder / "raw" / split / name)
+    assert run("prepare", "--raw", folder / "raw", "--store", folder / "store", "--workers", 1) == 0
+    return folder / "store"
 
 
 def trained(path: Path, store: Path, folder: Path) -> Path:
@@ -46,10 +60,10 @@ def evaluated(checkpoint: Path, store: Path) -> dict[str, Any]:
 
 @each_config
 def test_every_config_trains_a_step_and_its_checkpoint_is_evaluated(
-    path: Path, store: Path, tmp_path: Path
+    path: Path, small_store: Path, tmp_path: Path
 ) -> None:
-    folder = trained(path, store, tmp_path)
-    results = evaluated(folder / "checkpoints" / "last.ckpt", store)
+    folder = trained(path, small_store, tmp_path)
+    results = evaluated(folder / "checkpoints" / "last.ckpt", small_store)
     assert results["training"]["steps"] == 1
     _, reported = json.loads((folder / "evaluation.json").read_text())
     assert results["metrics"]["all"] == pytest.approx(reported["metrics"]["all"], abs=1e-4)

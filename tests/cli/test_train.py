@@ -81,6 +81,7 @@ def test_table_and_curves_are_what_evaluate_reports(trained: Path, store: Path, 
     events = EventAccumulator(str(trained)).Reload()
     curves = {"train/loss", "val/loss", "update/grad_norm", "update/learning_rate"}
     assert curves <= {*events.Tags()["scalars"]}
+    assert min(events.Tags()["scalars"]).startswith("train/"), "where TensorBoard opens"
     for group, metrics in results["last"]["metrics"].items():
         for name in CURVES:
             first, last = events.Scalars(f"val/{group}/{name}")

@@ -2,78 +2,87 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.conftest import ROOT, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
-from trajpred.data.registry import Registry, load_plugins, register
+from trajpred.data.registry import Registry, load_plugin, load_plugins, register
 from trajpred.errors import DataError
 from trajpred.integrations.maps import FORMATS, MapFormat, read_map_file
+from trajpred.model import Forecaster
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
 
 PAGE = ROOT / "docs" / "how-to" / "own-model.md"
 
 
-def install(folder: Path, modules: dict[str, str], points: str) -> dict[str, str]:
-    """Create the files of an installed package; return the environment that has it on its path."""
+def install(folder: Path, modules: dict[str, str], points: str) -> None:
+    """Create the files of an installed package."""
     info = folder / "my_lab-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-lab\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(points)
     for name, content in modules.items():
         (folder / f"{name}.py").write_text(content)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
-
-
-def trajpred(environment: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trajpred", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.fixture
-def documented(tmp_path: Path) -> dict[str, str]:
-    """The package of the page, installed."""
+def documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None) -> Iterator[Path]:
+    """Install the package of the page; return its config of a model."""
     text = PAGE.read_text("utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     [points] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     points = points.replace('project.entry-points."trajpred.plugins"', "trajpred.plugins").replace('"', "")
-    return install(tmp_path / "site", {"my_model": code}, points)
+    [config] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "my_model.yaml").write_text(config)
+    install(tmp_path / "site", {"my_model": code}, points)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    yield tmp_path / "my_model.yaml"
+    load_plugin.cache_clear()
+    sys.modules.pop("my_model", None)
 
 
 def test_predictors_and_metrics_of_a_plugin_are_known_to_commands(
-    documented: dict[str, str], store_path: Path
+    documented: Path, store_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["evaluate", "--store", store_path, "--limit", 2, "--workers", 1]
-    done = trajpred(documented, *command, "--checkpoint", "my_predictor")
-    assert done.returncode == 0, done.stderr
-    assert "maxFDE1" in done.stdout
-    assert "K = 6, maxFDE of my-lab 1.0, my_predictor of my-lab 1.0" in " ".join(done.stdout.split())
-    without = trajpred(dict(os.environ), *command, "--checkpoint", "my_predictor")
-    assert without.returncode == 2
-    assert "constant_velocity" in without.stderr
+    options = ["--store", store_path, "--limit", 2, "--workers", 1, "--checkpoint", "my_predictor"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [path for path in sys.path if path != str(documented.parent / "site")])
+        assert run("evaluate", *options) == 2
+    assert "constant_velocity" in capsys.readouterr().err
+    assert run("evaluate", *options) == 0
+    printed = capsys.readouterr().out
+    assert "maxFDE1" in printed
+    assert "K = 6, maxFDE of my-lab 1.0, my_predictor of my-lab 1.0" in " ".join(printed.split())
 
 
-def test_a_model_of_a_plugin_is_trained_and_evaluated_by_name(
-    documented: dict[str, str], store_path: Path, tmp_path: Path
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_of_a_plugin_is_trained_and_evaluated(
+    documented: Path, store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [yaml] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    (tmp_path / "my_model.yaml").write_text(yaml)
-    words = ["--config", tmp_path / "my_model.yaml", "--data.store", store_path, "--trainer.max_epochs", 1]
-    words += ["--trainer.limit_train_batches", 1, "--trainer.devices", 1, "--pictures.scenes", 0]
+    words = ["--config", documented, "--data.store", store_path, "--trainer.max_epochs", 1]
+    words += ["--trainer.limit_train_batches", 1, "--trainer.accelerator", "cpu", "--pictures.scenes", 0]
     words += ["--trainer.check_val_every_n_epoch", 1, "--trainer.logger.init_args.save_dir", tmp_path]
-    done = trajpred(documented, "train", *words)
-    assert done.returncode == 0, done.stderr
-    run = tmp_path / "forecaster" / "version_0"
-    done = trajpred(documented, "evaluate", "--checkpoint", run, "--store", store_path, "--limit", 1)
-    assert done.returncode == 0, done.stderr
-    assert "minFDE6" in done.stdout, done.stderr
+    assert run("train", *words) == 0
+    assert "Validation, 5 scenarios" in capsys.readouterr().out
+    folder = tmp_path / "forecaster" / "version_0"
+    assert run("evaluate", "--checkpoint", folder, "--store", store_path, "--limit", 1) == 0
+    assert "minFDE6" in capsys.readouterr().out
+    model = Forecaster.load(folder / "checkpoints" / "best.ckpt")
+    assert type(model.encoder).__module__ == type(model.decoder).__module__ == "my_model"
+    torch.manual_seed(0)
+    fresh = Forecaster.build(model.config).state_dict()
+    assert any(not torch.equal(weight, fresh[name]) for name, weight in model.state_dict().items())
+    [forecast] = load_predictor(folder)([ScenarioStore(store_path, "val")[0]])
+    assert forecast.trajectory.shape[1:] == (6, 60, 2)
 
 
 #: Modules of plugins that cannot be used, and what is said about them.
@@ -133,8 +142,8 @@ def test_a_package_replaces_its_own_entries_only() -> None:
     assert registry == {"saw": install, "pliers": plugins}
 
 
-def test_a_map_format_of_another_package_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FORMATS, "data", dict(FORMATS))
+@pytest.mark.usefixtures("registries")
+def test_a_map_format_of_another_package_is_read(tmp_path: Path) -> None:
     path = tmp_path / "map.xml"
     path.write_bytes(commonroad().replace(b"commonRoad", b"roads"))
     with pytest.raises(DataError, match="is 'roads', not that of a known map: osm, OpenDRIVE, c"):

@@ -21,7 +21,7 @@ from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import by_recipe, evaluate, format_table, read_results, write_results
-from trajpred.evaluation.origin import commit, cpu_model, environment, store_facts
+from trajpred.evaluation.origin import commit, cpu_model, environment
 from trajpred.evaluation.report import format_recipes
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
@@ -157,10 +157,3 @@ def test_environment_is_plain_values(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
     assert cpu_model(tmp_path / "cpuinfo") == "Some CPU @ 2 GHz"
     assert cpu_model(tmp_path / "none")
-
-
-def test_store_facts_are_source_config_and_counts(store_path: Path) -> None:
-    manifest, found = json.loads((store_path / "manifest.json").read_text()), store_facts(store_path)
-    assert found["source"] == "argoverse2"
-    assert found["config"] == manifest["config"]
-    assert found["scenarios"] == {"train": 10, "val": 5, "test": 1}

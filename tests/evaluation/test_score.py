@@ -17,7 +17,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.agents import ScoredAgents, whole_seconds
+from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.score import agents_table, scenes_table, score_agents
 from trajpred.evaluation.table import EVERY, FACTS, calibration_errors, columns_in, members, summary
 from trajpred.evaluation.truth import groups_of, truth_of
@@ -184,12 +184,6 @@ def test_scenarios_with_fewer_modes_are_scored_as_they_are() -> None:
             np.testing.assert_allclose(both[name][2 * i : 2 + 3 * i], values, atol=1e-6, err_msg=name)
 
 
-def test_whole_seconds_are_those_that_are_steps() -> None:
-    assert whole_seconds(60, 0.1) == {s: 10 * s for s in range(1, 7)}
-    assert whole_seconds(20, 0.4) == {2: 5, 4: 10, 6: 15, 8: 20}
-    assert whole_seconds(3, 0.5) == {1: 2}
-
-
 def fan(scenario: Scenario, turn: Sequence[float], probability: Sequence[float]) -> Forecast:
     """Every track keeps its speed along one straight line per mode, turned by ``turn`` radians."""
     tracks, now = scenario.tracks, scenario.num_observed
@@ -295,16 +289,6 @@ def test_map_metrics_are_undefined_without_a_map() -> None:
     agents, _ = tables_of([scenario], [fan(scenario, [0.0, np.pi], [0.5, 0.5])], plausibility=True)
     found = [agents[name].to_pylist() for name in ("off-road", "wrong-way", "infeasible")]
     assert found == [[None], [None], [0.5]]
-
-
-def test_joint_modes_collide_where_paths_cross() -> None:
-    scenario = straight(2, map=ROAD)
-    for crossing, share in ((False, 0.0), (True, 0.3)):
-        forecast = fan(scenario, [0.0, 0.0], [0.7, 0.3])
-        if crossing:
-            forecast.trajectory[1, 1] = forecast.trajectory[0, 1]
-        found = values_of([scenario], [forecast])
-        assert found["collision"] == pytest.approx([share, share])
 
 
 def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:

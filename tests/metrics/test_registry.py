@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,20 +16,18 @@ from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
 from trajpred.evaluation.table import agent_field, columns_in
-from trajpred.metrics import METRICS, Column, ForecastMetrics, Metric, agent_metrics, register
+from trajpred.metrics import Column, ForecastMetrics, Metric, agent_metrics, register
 from trajpred.store import ScenarioStore
 
 
 @pytest.fixture
-def metric() -> Iterator[Metric]:
+def metric(registries: None) -> Metric:
     """The median final error over the modes, in every table."""
     median = Metric("medianFDE", lambda errors: errors.final.median(1).values, "Median error", headline=(6,))
     similar_name = Metric("minADE in metres", lambda errors: errors.average.amin(1), "Average error")
     register(median)
     register(similar_name)
-    yield median
-    del METRICS[median.name]
-    del METRICS[similar_name.name]
+    return median
 
 
 def test_registered_metric_appears_in_tables_and_json(

@@ -17,6 +17,7 @@ from trajpred.errors import DataError
 from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder, mode_decoder
+from trajpred.model.heads import bernstein
 from trajpred.model.mode_decoder import end_pose
 from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
 from trajpred.model.token_graph import TokenGraph, radius_edges
@@ -282,3 +283,15 @@ def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
     with pytest.raises(DataError, match="anchor_steps': is 7, the model reads 0"):
         Forecaster(SceneEncoder(), ModeDecoder(), scene=scene)
     assert Forecaster(SceneEncoder(), ModeDecoder(starts=["lanes"])).scene.features.anchor_steps == 60
+
+
+@pytest.mark.parametrize(("degree", "steps"), [(1, 5), (8, 60)])
+def test_bernstein_curves_equal_de_casteljau_s(degree: int, steps: int) -> None:
+    def curve(points: np.ndarray, u: float) -> np.ndarray:
+        while len(points) > 1:
+            points = (1 - u) * points[:-1] + u * points[1:]
+        return points[0]
+
+    points: np.ndarray | Tensor = np.random.default_rng(0).normal(0, 5, (degree + 1, 2))
+    expected = [curve(np.asarray(points), step / steps) for step in range(1, steps + 1)]
+    np.testing.assert_allclose(bernstein(degree, steps).numpy() @ points, expected, atol=1e-5)

@@ -16,16 +16,14 @@ from tests.conftest import ROOT
 from tests.features.scenes import moved
 from tests.model.small import batch_of
 from tests.model.systems import each_config, each_system, small
-from trajpred.data.geometry import POSE_SCALE
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import GraphConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
-from trajpred.model import Forecaster, TransformerMSceneEncoder
+from trajpred.model import Forecaster
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import laplacian_positional_encoding
-from trajpred.nn.published.graph_structure import UNREACHABLE
 
 
 @each_config
@@ -102,23 +100,6 @@ def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
     assert set(signs.tolist()) == {-1.0, 1.0}
     with pytest.raises(DataError, match="eigenvectors': is 5, not 8"):
         Forecaster(encoder, forecaster.decoder, scene=SceneConfig(graph=GraphConfig(eigenvectors=5)))
-
-
-@pytest.mark.parametrize("max_hops", [1, 8])
-def test_transformer_m_reads_scaled_positions_and_paths_of_so_many_hops(
-    real: list[Scenario], max_hops: int
-) -> None:
-    encoder = TransformerMSceneEncoder(16, 2, 1, max_hops=max_hops).eval()
-    batch = batch_of(real[:1])
-    inputs: list[dict[str, Any]] = []
-    hook = encoder.encoder.register_forward_pre_hook
-    hook(lambda module, args, options: inputs.append(options), with_kwargs=True)
-    encoder.encode(batch)
-    [options] = inputs
-    metres = torch.cat((batch["agent"].position, batch["lane"].position))
-    torch.testing.assert_close(POSE_SCALE * options["positions"][0], metres)
-    hops = options["structure"].hops
-    assert set(hops.unique().tolist()) == {*range(max_hops + 1), UNREACHABLE}
 
 
 def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -> None:

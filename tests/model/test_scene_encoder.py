@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tests.model.small import batch_of, evaluate_as
 from trajpred.data.lane_map import LaneMap
@@ -56,20 +55,6 @@ def test_a_token_depends_on_what_lies_within_as_many_edges_as_layers(
         reached[index[1, reached[index[0]]]] = True
     assert 1 < reached.sum() < len(reached)
     assert torch.equal(changed, reached)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5, 50])
-def test_agent_encoder_accepts_any_history_and_uses_its_last_step(steps: int) -> None:
-    encoder = AgentEncoder(32).eval()
-    channels = encoder.halve[0].conv.in_channels
-    history = torch.randn(3, steps, channels, requires_grad=True)
-    kind = torch.tensor([0, 1, 9])
-    out: Tensor = encoder(history, kind)
-    (gradient,) = torch.autograd.grad((out * torch.randn(3, 32)).sum(), history)
-    assert out.shape == (3, 32)
-    assert (gradient[:, -1].abs().sum(-1) > 0).all()
-    other = encoder(history, torch.tensor([1, 1, 9]))
-    assert ((other - out).abs().amax(1) > 0).tolist() == [True, False, False]
 
 
 def test_reported_attention_sums_to_one_and_is_that_of_either_evaluation(

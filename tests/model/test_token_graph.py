@@ -8,29 +8,7 @@ import torch
 from tests.model.small import batch_of
 from trajpred.data.geometry import Pose
 from trajpred.data.scenario import Scenario
-from trajpred.features.relations import RELATIONS
 from trajpred.model.token_graph import MODE_EDGE_KINDS, TokenGraph, fade_out, radius_edges
-
-
-def test_the_token_graph_holds_all_relations_with_agents_before_lanes(real: list[Scenario]) -> None:
-    batch = batch_of(real)
-    graph = TokenGraph.of(batch)
-    A = batch["agent"].num_nodes
-    start = {"agent": 0, "lane": A}
-    indices = []
-    kinds = []
-    for relation in RELATIONS:
-        first = torch.tensor([[start[relation[0]]], [start[relation[2]]]])
-        indices.append(batch[relation].edge_index + first)
-        kinds.append(batch[relation].edge_kind)
-    assert torch.equal(graph.index, torch.cat(indices, 1))
-    assert torch.equal(graph.kind, torch.cat(kinds))
-    assert torch.equal(graph.poses.position[A:], batch["lane"].position)
-    padded = graph.padding.pad(graph.poses.heading)
-    ptr = batch["agent"].ptr
-    for scene in range(3):
-        agents = batch["agent"].heading[ptr[scene] : ptr[scene + 1]]
-        assert torch.equal(padded[scene, : len(agents)], agents)
 
 
 def test_attention_fades_out_towards_the_radius() -> None:

@@ -13,8 +13,7 @@ from torch.testing import assert_close
 
 from tests.nn.graphs import FORMS, RAGGED, in_form, loop_attend, poses, ragged
 from trajpred.data.geometry import POSE_SCALE, Pose, rotate
-from trajpred.nn import EdgeBias, Edges, GraphAttention, GraphTransformerLayer
-from trajpred.nn.attention import DropPath
+from trajpred.nn import Edges, GraphAttention, GraphTransformerLayer
 
 DIM = 32
 HEADS = 4
@@ -88,16 +87,6 @@ def test_poses_and_softmax_stay_in_float32_under_autocast(form: str, dtype: torc
             out = attention(x, z, in_form(half, form))
     assert (expected.abs().amax(1) > 0.1).sum() > 3
     assert_close(out.float(), expected, rtol=0.02, atol=0.03)
-
-
-def test_edge_bias_of_edges_and_of_all_pairs() -> None:
-    bias = EdgeBias(5, HEADS, hidden=7, skip=2)
-    features = torch.randn(3, 4, 5)
-    first = bias.net[0]
-    last = bias.net[2]
-    expected = gelu(features[..., 2:] @ first.weight.T + first.bias) @ last.weight.T
-    assert_close(bias(features[0].T), expected[0].T)
-    assert_close(bias(features.permute(2, 0, 1)), expected.permute(2, 0, 1))
 
 
 SQUARE = ((3, 3), (1, 1), (5, 5))
@@ -183,13 +172,3 @@ def test_dropped_paths_omit_branches_of_receivers(norm: Norm) -> None:
     assert same.sum(1).min() > 2
     x = torch.randn(9, DIM)
     assert_close(layer_of("pre", dropout=0.999999).train()(x, ragged(SQUARE, heads=HEADS)), x)
-
-
-def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
-    x = torch.ones(4000, 3, 2)
-    drop = DropPath(0.25)
-    out = drop(x)
-    assert ((out == 0).all((1, 2)) | (out == 1 / 0.75).all((1, 2))).all()
-    assert out.mean() == pytest.approx(1, abs=0.05)
-    assert torch.equal(drop.eval()(x), x)
-    assert drop.train()(x[:, :0]).shape == (4000, 0, 2)

@@ -16,7 +16,14 @@ WINDOWS = [(8, 0.5, 12), (50, 0.1, 30), (125, 0.04, 150), (11, 0.1, 80), (1, 0.1
 ROAD = [[[-200, 0], [0, 0]], [[0, 0], [200, 0]], [[-200, 3.5], [200, 3.5]]]
 
 
-@pytest.fixture(scope="module", params=pretrained.list_models())
+#: The smallest weights that ship; the others are slow.
+MODELS = ["argoverse-nano"]
+OTHERS = [name for name in pretrained.list_models() if name not in MODELS]
+
+
+@pytest.fixture(
+    scope="module", params=[*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -1,4 +1,4 @@
-"""Training and prediction on a simulated device, for the process that test_simulated_device.py starts."""
+"""Training and prediction on a simulated device, for the process that test_devices.py starts."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(store_path: Path, tmp_path:
         assert torch.equal(weight, expected.weights[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_trains_and_its_checkpoint_predicts(
     store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -144,6 +145,7 @@ def test_the_command_trains_and_its_checkpoint_predicts(
     assert_predicts_as_on_the_cpu(run.checkpoint, [run.scenes[0]])
 
 
+@pytest.mark.slow
 def test_shipped_weights_predict_as_on_the_cpu(real: list[Scenario]) -> None:
     assert_predicts_as_on_the_cpu("argoverse-nano", real[:2])
     joint = CheckpointPredictor("argoverse-nano", joint=True)

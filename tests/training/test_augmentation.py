@@ -10,13 +10,14 @@ import pytest
 
 from tests.features.scenes import features_of, in_a_mirror, straight
 from trajpred.data.batch import ScenarioBatch
+from trajpred.data.lane_map import LANE_TYPES
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import TrackCategory
-from trajpred.features.config import FeatureConfig
+from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
+from trajpred.features.config import BOUNDARIES, FeatureConfig
 from trajpred.features.mirror import mirrored
 from trajpred.features.scene_graph import LaneFeatures, SceneFeatures, scene_features
 from trajpred.predictors.perturbations import without_map
-from trajpred.training.augmentation import AugmentConfig, augment, recut
+from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut, uniform
 
 
 @pytest.fixture
@@ -288,3 +289,60 @@ def test_scenes_are_reflected_with_the_given_probability_by_their_keys() -> None
     assert turned(1.0).all()
     assert 0.2 < turned(0.3).mean() < 0.4
     assert np.array_equal(turned(0.3, keys[::-1]), turned(0.3)[::-1])
+
+
+def test_each_attribute_is_unknown_in_some_scenes_and_all_together_in_some(scenario: Scenario) -> None:
+    """With probability p for each and p for all together, an attribute stays with (1 - p)²."""
+    count = 400
+    config = FeatureConfig(max_agents=4, max_lanes=10_000, lane_radius_m=1e6)
+    single = scene_features(ScenarioBatch.of([scenario]), config)
+    recorded = attributes(single)
+    assert recorded["boundaries"]
+    assert recorded["marks"]
+    assert recorded["classes"]
+    stays = dict.fromkeys(recorded, 0)
+    lacks_all = 0
+    for seed in range(count):
+        varied = augment(single, AugmentConfig(unknown=0.3), np.array([seed]))
+        left = attributes(varied)
+        for name, is_left in left.items():
+            stays[name] += is_left
+        lacks_all += not any(left.values())
+    for name, was_recorded in recorded.items():
+        expected = 0.7**2 if was_recorded else 0.0
+        assert abs(stays[name] / count - expected) < 0.08, name
+    assert lacks_all / count > 0.3 - 0.07
+
+
+def attributes(features: SceneFeatures) -> dict[str, bool]:
+    """Return which attributes the features have."""
+    lanes = features.lanes
+    of_lanes = lanes.kind < len(LANE_TYPES)
+    boundaries = lanes.points[of_lanes, :, BOUNDARIES]
+    return {
+        "boundaries": bool(np.abs(boundaries).sum() > 0),
+        "marks": bool(lanes.marks.any()),
+        "crossings": not of_lanes.all(),
+        "classes": bool((features.agents.object_type != UNKNOWN_TYPE).any()),
+    }
+
+
+def test_hash_equals_splitmix64() -> None:
+    """The first output of the authors' C code from state 0."""
+    assert hashed(0).tolist() == [0xE220A8397B1DCDAF]
+
+
+def test_numbers_are_uniform_and_uncorrelated() -> None:
+    """Four standard errors of 10^5 draws, for neighbouring keys."""
+    row = np.arange(1000)[:, None]
+    item = np.arange(100)[None]
+    numbers = uniform(row, 5, item)
+    assert numbers.shape == (1000, 100)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert abs(numbers.mean() - 0.5) < 4 * np.sqrt(1 / 12 / numbers.size)
+    share = np.histogram(numbers, 10, (0, 1))[0] / numbers.size
+    assert np.abs(share - 0.1).max() < 4 * np.sqrt(0.09 / numbers.size)
+    for other in (uniform(row + 1, 5, item), uniform(row, 6, item), uniform(row, 5, item + 1)):
+        correlation = np.corrcoef(numbers.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < 4 / np.sqrt(numbers.size)

@@ -157,16 +157,6 @@ def test_an_epoch_can_resume_at_any_step(start: int) -> None:
     assert len(rest) == len(whole) == 25, "Lightning counts from the beginning of the epoch"
 
 
-def test_estimated_memory_grows_with_tokens() -> None:
-    sizes = SceneSizes(np.array([1, 10, 10, 128]), np.array([0, 0, 50, 256]))
-    estimates = [sizes.bytes_per_scene(np.array([row])) for row in range(4)]
-    assert estimates == sorted(estimates)
-    assert estimates[0] > 0
-    two = SceneSizes(np.array([5, 1]), np.array([1, 70]))
-    padded = SceneSizes(np.array([5]), np.array([70]))
-    assert two.bytes_per_scene(np.arange(2)) == padded.bytes_per_scene(np.zeros(1, int))
-
-
 @pytest.mark.parametrize("count", [37, 5000])
 def test_processes_divide_the_steps_of_one(count: int) -> None:
     sizes = sizes_of(count)
@@ -174,18 +164,3 @@ def test_processes_divide_the_steps_of_one(count: int) -> None:
     shares = [TrainBatches(sizes, 12, seed=3, rank=rank, world=3) for rank in range(3)]
     for step, *parts in zip(whole, *shares, strict=True):
         assert sorted(np.concatenate([part.rows for part in parts])) == sorted(step.rows)
-
-
-def test_processes_get_scenes_of_similar_size_in_every_step() -> None:
-    sizes = sizes_of(4992)  # all steps are full
-    size = sizes.agents + sizes.lanes
-    apart = []
-    by_chance = []
-    first = TrainBatches(sizes, 64, rank=0, world=2)
-    second = TrainBatches(sizes, 64, rank=1, world=2)
-    for a, b in zip(first, second, strict=True):
-        assert abs(size[a.rows].sum() - size[b.rows].sum()) < 0.05 * size[a.rows].sum()
-        apart.append(np.abs(np.sort(size[a.rows]) - np.sort(size[b.rows])).mean())
-        step = size[np.sort(np.concatenate((a.rows, b.rows)))]
-        by_chance.append(np.abs(np.sort(step[0::2]) - np.sort(step[1::2])).mean())
-    assert np.mean(apart) < 0.5 * np.mean(by_chance)

@@ -130,14 +130,6 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
         newest_checkpoint(tmp_path / "absent")
 
 
-def test_a_copied_checkpoint_does_not_make_a_new_run_look_finished(tmp_path: Path) -> None:
-    before = BestCheckpoint(tmp_path / "before", "last")
-    before.best_model_path = before.last_model_path = str(tmp_path / "before" / "last.ckpt")
-    now = BestCheckpoint(tmp_path / "now", "last")
-    now.load_state_dict(before.state_dict())
-    assert (now.best_model_path, now.last_model_path) == ("", "")
-
-
 def best_of(folder: Path) -> BestCheckpoint:
     return BestCheckpoint(folder, "best", monitor="val/loss", enable_version_counter=False)
 

@@ -18,7 +18,7 @@ from tests.features.scenes import equal_batches
 from tools.synthesize import synthesize
 from trajpred.errors import DataError
 from trajpred.features.config import VALID, FeatureConfig, SceneConfig
-from trajpred.features.scene_graph import SceneBatch, build_batch
+from trajpred.features.scene_graph import SceneBatch
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.batch_sampler import BatchKey
@@ -179,16 +179,6 @@ def store(store_path: Path) -> ScenarioStore:
 
 def key(*rows: int, epoch: int = 0) -> BatchKey:
     return BatchKey(np.array(rows), epoch)
-
-
-def test_batches_hold_the_scenarios_of_their_rows(store: ScenarioStore) -> None:
-    data = SceneDataset(store, SceneConfig())
-    config = SceneConfig()
-    assert len(data) == len(store) == 10
-    expected = build_batch([store[row] for row in (7, 2)], config)
-    assert equal_batches(data[7, 2], expected)
-    assert equal_batches(data[key(7, 2)], expected)
-    assert not equal_batches(data[2, 7], expected)
 
 
 def test_variations_are_functions_of_seed_epoch_and_row(store: ScenarioStore) -> None:

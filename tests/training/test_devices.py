@@ -1,4 +1,7 @@
-"""The devices of a training: what the user or a launcher decides stays, a CPU gets processes."""
+"""The devices of a training: what the user or a launcher decides stays, a CPU gets processes.
+
+On another device than the CPU, simulated, no tensor stays behind.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.command import call
 from trajpred.errors import DataError
 from trajpred.training import distributed, train
 from trajpred.training.distributed import LAUNCHERS, choose_accelerator, choose_devices
@@ -110,3 +114,11 @@ def test_the_gpu_is_used_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")
     assert chosen() == {"accelerator": "gpu"}
+
+
+@pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_training_and_prediction_on_a_simulated_device(which: str) -> None:
+    """In a process of its own, since PyTorch cannot forget a device."""
+    file = "tests/training/on_simulated_device.py"
+    done = call([sys.executable, "-m", "pytest", "-n", "0", "-m", which, "-p", "no:cacheprovider", file])
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
-import torch
 
 from tests.training.command import SignalAt
 from tests.training.runs import EPOCHS, STEPS, fit
 from trajpred.training import progress
-from trajpred.training.data_module import SceneData
 from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunHistory
 
@@ -84,18 +80,3 @@ def test_a_stopped_run_continues_its_count_and_its_curves(
     assert steps(lines)[0] == ("1.8/2", "7/8")
     assert steps(lines)[-1] == ("2/2", "8/8")
     assert resumed.rows == whole.rows
-
-
-def test_scenes_that_are_held_out_are_not_counted(store_path: Path) -> None:
-    data = SceneData(store_path, hold_out=0.4)
-    run: Any = SimpleNamespace(
-        datamodule=data,
-        precision="32",
-        world_size=1,
-        strategy=SimpleNamespace(root_device=torch.device("cpu")),
-    )
-    # The first two facts; the others need a whole run.
-    facts = dict(islice(progress.describe(run, None), 2))
-    trained = len(data.train_dataloader().dataset)  # type: ignore[arg-type]
-    assert trained < 10
-    assert facts["scenes"] == f"{trained} for training, 5 for validation"

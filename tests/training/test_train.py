@@ -1,10 +1,8 @@
-"""The command trains the documented encoder and decoder of a user, and locks a run's folder."""
+"""The command trains on several stores, resumes in a run's folder, and locks it."""
 
 from __future__ import annotations
 
-import re
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +14,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tests.conftest import ROOT
 from tests.training.command import tiny
 from tools.synthesize import synthesize
-from trajpred.cli.training_report import report
 from trajpred.errors import DataError
-from trajpred.model import Forecaster, SceneDecoder, TokenEncoder
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import record, train
@@ -33,52 +29,6 @@ SHORT = [
     "--trainer.check_val_every_n_epoch=1",
     "--trainer.limit_val_batches=1",
 ]
-
-
-def blocks(language: str) -> list[str]:
-    """The code blocks of docs/how-to/own-model.md."""
-    text = (ROOT / "docs" / "how-to" / "own-model.md").read_text("utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
-    store_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    module, *_ = blocks("python")
-    [config] = blocks("yaml")
-    (tmp_path / "my_model.py").write_text(module, "utf-8")
-    (tmp_path / "my_model.yaml").write_text(config, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    settings = [
-        f"--config={tmp_path / 'my_model.yaml'}",
-        f"--data.store={store_path}",
-        runs,
-        *SHORT,
-    ]
-    trained = train.train(settings)
-    assert trained is not None
-    report(trained)
-    out = capsys.readouterr().out
-    assert "Validation, 5 scenarios" in out
-    assert "5 focal agents that all predict" in out
-    checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
-    model = Forecaster.load(checkpoint)
-    custom = sys.modules["my_model"]
-    assert type(model.decoder) is custom.LinearDecoder
-    assert isinstance(model.decoder, SceneDecoder)
-    assert type(model.encoder) is custom.MeanEncoder
-    assert isinstance(model.encoder, TokenEncoder)
-    torch.manual_seed(0)
-    fresh = Forecaster.build(model.config).state_dict()
-    trained_weights = model.state_dict()
-    assert any(not torch.equal(trained_weights[name], fresh[name]) for name in fresh)
-    [forecast] = load_predictor(checkpoint)([ScenarioStore(store_path, "val")[0]])
-    assert forecast.trajectory.shape[1:] == (6, 60, 2)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -200,16 +200,6 @@ def test_unknown_types_point_where_they_go_and_are_round_while_they_stand() -> N
     assert "unknown type" in [entry.get_text() for entry in legend.get_texts()]
 
 
-def test_futures_lie_above_the_bodies_of_other_agents(figure: Figure) -> None:
-    """With a border, so that a scored agent's path shows on its own colour."""
-    body = artists(figure, "agents")[0].get_zorder()
-    for gid in ("other-modes", "other-truth", "focal-modes", "focal-truth"):
-        for line in artists(figure, gid):
-            assert line.get_zorder() > body, gid
-    for truth in artists(figure, "other-truth"):
-        assert truth.get_path_effects()
-
-
 def test_histories_skip_missing_steps_and_fade_in(scene: Scenario) -> None:
     [histories] = artists(draw_scene(scene, radius_m=60.0), "histories")
     # Three tracks with 19 steps between 20 states, one that appears at step 10; the lost one is omitted.

@@ -51,18 +51,6 @@ def test_the_duplicate_loop_of_the_published_star_changes_nothing(conv: str) -> 
     assert_close(model(x, duplicate, first), model(x, star_edges(), first))
 
 
-@each_conv
-def test_plain_layers_are_the_convolutions_alone(conv: str) -> None:
-    model = encoder(conv, plain=True, edge_channels=2)
-    x, index, target = stars()
-    edges = torch.randn(index.shape[1], 2).double()
-    nodes = x
-    for layer in model.layers:
-        nodes = layer.conv(nodes, index, edges)
-    assert_close(model(x, index, target, edges), model.out(nodes[target]))
-    assert not any("norm" in name or "feed" in name for name, _ in model.named_parameters())
-
-
 @pytest.mark.parametrize("option", ["dropout", "attention_dropout"])
 def test_each_dropout_applies_in_training_only(option: str) -> None:
     model = encoder(**{option: 0.5})

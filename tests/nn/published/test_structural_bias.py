@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.nn.published.random_graphs import TYPES, random_graph
-from trajpred.nn import GaussianDistanceKernel, StructuralBias
+from trajpred.nn import StructuralBias
 from trajpred.nn.published.graph_structure import UNREACHABLE
 from trajpred.nn.published.structural_bias import EdgeBias2D, ShortestPathBias
 from trajpred.nn.segment import LOWEST
@@ -34,21 +34,6 @@ def test_errors() -> None:
         StructuralBias(HEADS, **(SMALL | {"multi_hop_max_dist": 6}))
     with pytest.raises(ValueError, match="direct"):
         EdgeBias2D(HEADS, TYPES, "single")(torch.zeros(1, 2, 2).long(), torch.zeros(1, 2, 2, 5, 1).long())
-
-
-def test_kernel_before_training_and_in_half_precision() -> None:
-    kernel = GaussianDistanceKernel(K, 3)
-    pair = torch.zeros(1, 4, 4, 2).long()
-    distance = torch.rand(1, 4, 4)
-    assert (kernel.scale[pair].sum(-1) == 2).all()
-    assert not kernel.offset.any()
-    assert (kernel.mean >= 0).all()
-    assert (kernel.mean <= 3).all()
-    assert kernel.std.std() > 0
-    with torch.autocast("cpu", torch.bfloat16):
-        assert_close(kernel(distance, pair), kernel(distance, pair).float())
-    near = kernel(distance.half().float(), pair)
-    assert_close(kernel.half()(distance.half(), pair).float(), near, rtol=1e-2, atol=1e-2)
 
 
 def test_far_hop_counts_share_a_row() -> None:
