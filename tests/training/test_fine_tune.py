@@ -50,7 +50,7 @@ def test_weights_bring_their_settings_and_the_data_their_step(
     printed = capsys.readouterr().out
     assert printed.startswith("Fine-tunes argoverse-nano; newly initialised: none\ndevice")
     assert f"{slow_store}, resampled from steps of 0.4 s to 0.1 s" in printed
-    assert "reads 50 and predicts 60 steps of 0.1 s (5 s and 6 s)" in printed
+    assert "reads 20 and predicts 60 steps of 0.1 s (2 s and 6 s)" in printed
     ours = read_checkpoint(trained.checkpoint)[CONFIG]
     changed = differences(read_checkpoint("argoverse-nano")[CONFIG], ours, "model")
     assert list(changed) == ["model.optimizer.learning_rate"]
