@@ -65,6 +65,7 @@ def test_the_command_trains_the_encoder_and_decoder_of_the_documentation(
     out = capsys.readouterr().out
     assert "Validation, 5 scenarios" in out
     assert "5 focal agents that all predict" in out
+    assert "trajpred evaluate --import my_model --checkpoint" in out
     checkpoint = tmp_path / "runs" / "forecaster" / "version_0" / "checkpoints" / "best.ckpt"
     model = Forecaster.load(checkpoint)
     custom = sys.modules["my_model"]
