@@ -14,7 +14,14 @@ import torch
 from tests.conftest import ROOT, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
-from trajpred.data.registry import Registry, load_plugin, load_plugins, register
+from trajpred.data.registry import (
+    Registry,
+    import_words,
+    load_module,
+    load_plugin,
+    load_plugins,
+    register,
+)
 from trajpred.errors import DataError
 from trajpred.integrations.maps import FORMATS, MapFormat, read_map_file
 from trajpred.model import Forecaster
@@ -151,3 +158,30 @@ def test_a_map_format_of_another_package_is_read(tmp_path: Path) -> None:
     register("map format", "roads")(MapFormat("Roads", FORMATS["commonRoad"].code))
     assert read_map_file(path).format == "Roads"
     assert len(read_map_file(path).lanes) > 0
+
+
+def test_modules_of_the_user_are_imported_by_name_or_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is known by its own name, and may import its neighbours."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("trajpred.data.registry.imported", own := dict[str, str]())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "neighbour_of_mine.py").write_text("DIM = 32")
+    (tmp_path / "lab" / "file_of_mine.py").write_text("from neighbour_of_mine import DIM")
+    (tmp_path / "module_of_mine.py").write_text("DIM = 16")
+    for name in ("lab/file_of_mine.py", "lab/file_of_mine.py", "module_of_mine"):
+        load_module(name)
+    assert (sys.modules["file_of_mine"].DIM, sys.modules["module_of_mine"].DIM) == (32, 16)
+    assert own == {"file_of_mine": "lab/file_of_mine.py", "module_of_mine": "module_of_mine"}
+    assert import_words() == ["--import", "lab/file_of_mine.py", "--import", "module_of_mine"]
+    (tmp_path / "json.py").write_text("")
+    (tmp_path / "broken_of_mine.py").write_text("1 / 0")
+    for name, sentence in {
+        "json.py": "another module is called json: rename the file",
+        "broken_of_mine.py": r"cannot be imported \(ZeroDivisionError",
+        "absent_of_mine": "no module is called so: give its file",
+    }.items():
+        with pytest.raises(DataError, match=f"^{name}: {sentence}"):
+            load_module(name)

@@ -86,8 +86,8 @@ def test_what_the_user_sets_wins_as_long_as_all_weights_are_used(
     own = config_of(f"--data.store={slow_store}").model.forecaster
     assert (own.step_s, own.history) == (0.4, 12), "without weights, the model has the steps of the data"
     for wrong, sentence in {
-        f"--config={CONFIGS / 'model/small.yaml'}": r"would not be used .model.encoder.dim is 128, theirs 48",
-        "--model.encoder.layers=1": r"14 of its 181 weights .* .model.encoder.layers is 1, theirs 2.: leave",
+        f"--config={CONFIGS / 'model/small.yaml'}": r"\(model.encoder.dim is 128, theirs 48; ",
+        "--model.encoder.layers=1": r"14 of its 181 weights .* \(model.encoder.layers is 1, theirs 2\)",
         "--model.step_s=0.4": r"model.step_s is 0.4, theirs 0.1: leave it out, the data are resampled",
     }.items():
         with pytest.raises(DataError, match=f"^argoverse-nano: .*{sentence}"):

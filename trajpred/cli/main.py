@@ -139,7 +139,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
     if command:
         tokens.insert(0, command)
     try:
-        tokens, modules = _without_imports(tokens)
+        tokens, modules = without_imports(tokens)
         for module in modules:
             load_module(module)
         run, bound, _ = make_app(tokens).parse_args(tokens, exit_on_error=False, print_error=False)
@@ -178,7 +178,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(str(error))
 
 
-def _without_imports(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+def without_imports(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate the values of ``--import``, an option of every command, from the other words.
 
     Raises: DataError if a value is missing.
