@@ -103,13 +103,6 @@ def test_a_checkpoint_of_lightning_predicts_what_the_trained_model_does(
     assert any(not torch.equal(trained[name], fresh[name]) for name in fresh)
 
 
-def test_training_rejects_scenes_of_another_time_step(store_path: Path, tmp_path: Path) -> None:
-    run = trainer(tmp_path, max_steps=2, limit_val_batches=0)
-    model = small_model(step_s=0.2, scene=SMALL_SCENES).train()
-    with pytest.raises(DataError, match=r"expects a time step of 0\.2 s, the data have one of 0\.1 s"):
-        run.fit(model, SceneData(store_path, batch_size=5))
-
-
 class Losses(pl.Callback):
     """The loss of every step."""
 
