@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 import statistics
@@ -399,7 +398,7 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> Figures
 
 #: Agents of the measured scenes: the nearest tracks of the most crowded scenario, and duplicates beyond.
 AGENTS = (5, 27, 84, 128)
-#: A vehicle's process: streams a drive without torch, and prints the same line as trajpred_replay.
+#: A vehicle's process: streams a drive without torch, and prints the same lines as trajpred_replay.
 _PROCESS = """
 import pickle, sys, time
 from pathlib import Path
@@ -415,6 +414,8 @@ for seconds, seen in drive:
     spent_ms.append((time.process_time() - start) * 1e3)
 assert "torch" not in sys.modules
 print("CPU time p50, p99, ms", *np.percentile(spent_ms[1:], (50, 99)))
+status = Path("/proc/self/status").read_text().split()
+print("peak memory, MB", int(status[status.index("VmHWM:") + 1]) / 1e3)
 """
 
 
@@ -428,13 +429,13 @@ def onboard(
     rounds: PositiveInt = 3,
     threads: PositiveInt = 1,
 ) -> Figures:
-    """Measure updates of bundles in Python and C++: CPU time and peak memory with 5, 27, 84 and 128 agents.
+    """Measure updates of bundles in Python and C++, with 5, 27, 84 and 128 agents: CPU time and peak memory.
 
     A drive is the observed steps of the most crowded scenario of the sample, and the last one again and
     again. Every round starts a process of each language and bundle, in turn.
 
     Args:
-        bundle: Bundles written by export, such as those of both models.
+        bundle: Bundles written by export, such as those of both models: give the option for each.
         against: Other bundles to measure beside them.
         cpp: Program trajpred_replay of the C++ library; without it Python alone is measured.
         repeats: Updates after the observed steps.
@@ -493,20 +494,17 @@ def _write_drive(scenario: Scenario, agents: int, repeats: int, folder: Path) ->
 
 
 def _measured(command: list[str]) -> tuple[float, float, float]:
-    """Run a process: p50 and p99 of the CPU milliseconds that it prints, and its peak memory in MB.
+    """Run a process that prints p50 and p99 of its CPU milliseconds, and its peak memory in MB.
 
     Raises:
         DataError: the process failed; with the last line of what it printed.
     """
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    found = re.search(r"^CPU time p50, p99, ms +(\S+) (\S+)$", output, re.MULTILINE)
-    if process.returncode or found is None:
-        raise DataError(f"benchmark failed: {output.strip().splitlines()[-1:]}", file=command[0])
-    return float(found[1]), float(found[2]), usage.ru_maxrss / 1e3
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    spent = re.search(r"^CPU time p50, p99, ms +(\S+) (\S+)$", done.stdout, re.MULTILINE)
+    memory = re.search(r"^peak memory, MB +(\S+)$", done.stdout, re.MULTILINE)
+    if done.returncode or spent is None or memory is None:
+        raise DataError(f"benchmark failed: {done.stdout.strip().splitlines()[-1:]}", file=command[0])
+    return float(spent[1]), float(spent[2]), float(memory[1])
 
 
 def with_duplicates(scenario: Scenario, agents: int) -> Scenario:

@@ -109,6 +109,16 @@ std::vector<double> without_first(const std::vector<double>& values) {
   return {values.begin() + (values.size() > 1 ? 1 : 0), values.end()};
 }
 
+// Returns the peak of resident memory in MB; 0 where it is unknown (outside Linux).
+double peak_mb() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    double kilobytes = 0.0;
+    if (word == "VmHWM:" && status >> kilobytes) return kilobytes / 1e3;
+  }
+  return 0.0;
+}
+
 bool is_failure(const std::pair<const std::string, std::size_t>& warning) {
   return warning.first.rfind("forecast failed", 0) == 0;
 }
@@ -130,6 +140,7 @@ void print(const Statistics& statistics, double tolerance) {
   std::printf("latency p50, p95, ms       %.2f %.2f\n", percentile(warm, 50), percentile(warm, 95));
   const std::vector<double> cpu = without_first(statistics.cpu_ms);
   std::printf("CPU time p50, p99, ms      %.2f %.2f\n", percentile(cpu, 50), percentile(cpu, 99));
+  std::printf("peak memory, MB            %.1f\n", peak_mb());
   for (const auto& [stage, spent_ms] : statistics.stage_ms) {
     const double p50 = percentile(spent_ms, 50);
     const double p95 = percentile(spent_ms, 95);
