@@ -294,7 +294,7 @@ def test_map_metrics_are_undefined_without_a_map() -> None:
 def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
     """Truths drawn from the forecasts."""
     random, probability = np.random.default_rng(0), [0.5, 0.3, 0.2]
-    parts = []
+    scenarios, forecasts = [], []
     for number in range(300):
         scenario = replace(straight(1), scenario_id=str(number))
         forecast = fan(scenario, [0.0, 0.0, 0.0], probability)
@@ -302,8 +302,9 @@ def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
         scale = np.broadcast_to([2.0, 0.5], forecast.trajectory.shape).copy()
         truth = forecast.trajectory[0, random.choice(3, p=probability)]
         scenario.tracks.position[0, 50:] = truth + random.laplace(0, [2.0, 0.5], truth.shape)
-        parts.append(tables_of([scenario], [replace(forecast, scale=scale)], plausibility=True)[0])
-    agents = pa.concat_tables(parts)
+        scenarios.append(scenario)
+        forecasts.append(replace(forecast, scale=scale))
+    agents, _ = tables_of(scenarios, forecasts, plausibility=True)
     errors = calibration_errors(agents)
     assert errors["ECE"].low <= errors["ECE"].mean < 0.05
     assert errors["top ECE"].mean < 0.08
