@@ -364,7 +364,7 @@ def _focal(columns: dict[str, Ragged]) -> NDArray[np.int64]:
     tracks = columns["object_type"]
     focal = columns["focal"].values
     if not ((focal >= 0) & (focal < tracks.lengths)).all():
-        raise ValueError("focal is no row of the tracks")
+        raise ValueError("focal is not a row of the tracks")
     return tracks.offsets[:-1] + focal
 
 

@@ -200,7 +200,7 @@ def _member(relation: Element, ways: dict[str, Way], role: str) -> Way:
     require(len(members) == 1, "member", f"lanelet {name} has {len(members)} {role} bounds, expected one")
     way = ways.get(members[0].get("ref", ""))
     if way is None:
-        problem = f"the {role} bound of lanelet {name} is no unique way of two or more nodes of the file"
+        problem = f"the {role} bound of lanelet {name} is not one way of two or more nodes of the file"
         raise DataError(problem, field="member")
     way.require_positions()
     return way

@@ -37,7 +37,7 @@ def project(
         projection = CRS.from_user_input(crs or utm(lat, lon))
         transform = Transformer.from_crs("EPSG:4326", projection, always_xy=True).transform
     except ProjError as error:
-        raise DataError(f"is no projection that pyproj knows ({error})", field="crs") from None
+        raise DataError(f"is not a projection that pyproj knows ({error})", field="crs") from None
     require(projection.is_projected, "crs", f"must be a projection to a plane, is {projection.name}")
     at = np.array(transform(lon, lat))
     require_finite(at, "origin")

@@ -185,7 +185,7 @@ def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
     """
     cubic = record.find("poly3")
     pair = record.find("paramPoly3")
-    unknown = "is no line, spiral, arc, poly3 or paramPoly3"
+    unknown = "is not a line, spiral, arc, poly3 or paramPoly3"
     require(cubic is not None or pair is not None, "planView.geometry", unknown)
     if pair is not None:
         u_factors = _numbers(pair, ("aU", "bU", "cU", "dU"))
