@@ -25,6 +25,7 @@ from trajpred.sources.reading import (
     MAX_STATES,
     RawScenario,
     finite,
+    is_text,
     of_tracks,
     parse,
     read_bytes,
@@ -211,16 +212,15 @@ _CSV = {
     "OBJECT_TYPE": pa.string(),
     "CITY_NAME": pa.string(),
 }
-_NAMES = pa.dictionary(pa.int8(), pa.string())
-#: The columns of a pack.
+#: The columns of a pack; text may be dictionary-encoded.
 _PACK = {
     "seq_id": pa.int32(),
     "TIMESTAMP": pa.float64(),
     "TRACK_ID": pa.int32(),
-    "OBJECT_TYPE": _NAMES,
+    "OBJECT_TYPE": pa.string(),
     "x_dmm": pa.int32(),
     "y_dmm": pa.int32(),
-    "CITY_NAME": _NAMES,
+    "CITY_NAME": pa.string(),
 }
 
 
@@ -304,8 +304,10 @@ def _index(pack: Path, modified_ns: int) -> _Index:
     require_small_groups(file.metadata)
     schema = file.metadata.schema.to_arrow_schema()
     for name, dtype in _PACK.items():
-        matches = schema.names.count(name) == 1 and schema.field(name).type == dtype
-        require(matches, name, f"must be a column of {dtype}")
+        require(schema.names.count(name) == 1, name, "must be one column")
+        found = schema.field(name).type
+        matches = is_text(found) if dtype == pa.string() else found == dtype
+        require(matches, name, f"must be a column of {dtype}, is one of {found}")
     rows = file.read(["seq_id"], use_threads=False)
     require_values(rows, ["seq_id"])
     seq_id: NDArray[np.int32] = rows["seq_id"].to_numpy()
