@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from trajpred.data.forecast import Forecast
+from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import EnsemblePredictor, load_predictor
-from trajpred.predictors.derived import StreamedForecast, StreamedPredictor, perturbed
+from trajpred.predictors.derived import StreamedForecast, StreamedPredictor, of_same_seconds, perturbed
 from trajpred.predictors.perturbations import PERTURBATIONS
 from trajpred.predictors.predict import predict
 from trajpred.store import ScenarioStore
@@ -102,3 +104,16 @@ def test_predictions_files_are_rejected(store_path: Path, tmp_path: Path) -> Non
     for one in (file, EnsemblePredictor([load_predictor("lane_following"), file])):
         with pytest.raises(DataError, match="a predictions file contains one update only"):
             StreamedPredictor(one)
+
+
+def test_compared_predictors_forecast_the_seconds_of_the_shortest(scenario: Scenario) -> None:
+    """A model of 3 s beside constant velocity, whose forecast of 6 s is cut; also at another time step."""
+    teacher = load_predictor(ROOT / "datasets" / "argoverse1" / "trained" / "teacher-2s.pt")
+    steady = load_predictor("constant_velocity")
+    for recorded, steps in ((scenario, 30), (resample(scenario, 0.25), 12)):
+        whole = steady([recorded])[0].trajectory
+        short, cut = (predictor([recorded])[0] for predictor in of_same_seconds([teacher, steady]))
+        assert short.trajectory.shape[2] == cut.trajectory.shape[2] == steps
+        assert np.array_equal(cut.trajectory, whole[:, :, :steps])
+    [alone] = of_same_seconds([steady])
+    assert alone.steps(scenario) == 60

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar, get_args
 
-from trajpred.data.files import require_file
 from trajpred.errors import DataError, require
 
 GROUP = "trajpred.plugins"
@@ -163,7 +162,8 @@ def _module_of(file: Path) -> ModuleType:
         if not is_same:
             raise DataError(f"another module is called {name}: rename the file", file=file)
         return present
-    require_file(file)
+    if not file.is_file():
+        raise DataError("no such file", file=file)
     spec = spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
