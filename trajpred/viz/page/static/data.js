@@ -53,6 +53,11 @@ class Scene {
     return this.valid[track][step] === "1";
   }
 
+  /** The last valid step of a track until `step`, -1 if there is none; its state is repeated until `step`. */
+  lastSeen(track, step) {
+    return this.valid[track].lastIndexOf("1", step);
+  }
+
   /** The step, or the last recorded one: forecasts may extend further. */
   recorded(step) {
     return Math.min(step, this.end);
@@ -83,7 +88,7 @@ class Scene {
       const [forecast, row] = [this.forecasts[m], this.rowOf[m]?.get(track)];
       if (row === undefined) return [];
       const made = this.madeAt(m);
-      const start = this.isValid(track, made) ? [this.position(track, made)] : [];
+      const start = this.lastSeen(track, made) >= 0 ? [this.position(track, made)] : [];
       const modes = forecast.probability[row].map((probability, k) => {
         const points = decodePoints(forecast.x[row][k], forecast.y[row][k]);
         const band = forecast.band && decode(forecast.band[row][k]);
