@@ -267,7 +267,7 @@ def visualize(
         width_mm: Width of the picture, such as 85 for a column; text keeps its size in points.
         theme: light, or dark for screens; the web page has both.
         dpi: Pixels per inch of a png, by default 150: 1080 by 1236 pixels.
-        world: Draw only this joint future, 0 the most probable, of a forecast that has joint futures.
+        world: Draw only this joint mode, 0 the most probable, of a forecast that has joint modes.
         against: In the web page, another checkpoint or baseline, side by side with the first.
         without: Also predict without these tracks, by id, or without the nearest road user (nearest).
         streaming: In the web page, also show what was predicted at earlier times, and plot how it changes.
