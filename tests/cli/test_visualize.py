@@ -159,7 +159,9 @@ def test_out_may_be_the_file_of_one_scenario(
         (["--checkpoint", "constant_velocity", "--without", "x", "--limit", "1"], "'x' is not in scenario"),
         (["--format", "gif", "--checkpoint", "constant_velocity", "--without", "AV"], "only with pictures"),
         (["--checkpoint", "constant_velocity", "--attention"], "--attention: is not reported by constant_v"),
-        (["--radius-m", "inf"], "--radius-m: must be positive and finite"),
+        (["--view", "inf"], "--view: must be finite, and the radius positive"),
+        (["--view", "1", "2", "3"], "--view: must be a radius alone"),
+        (["--width-mm", "5"], "Must be >= 20"),
     ],
 )
 def test_mistakes_get_one_sentence(

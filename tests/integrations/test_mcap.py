@@ -70,7 +70,9 @@ def recording(scenario: Scenario, forecast: Forecast, tmp_path_factory: pytest.T
     return path
 
 
-def test_scenarios_are_shown_at_their_times_and_places(scenario: Scenario, recording: Path) -> None:
+def test_scenarios_are_shown_at_their_times_and_places(
+    scenario: Scenario, forecast: Forecast, recording: Path
+) -> None:
     tracks = scenario.tracks
     now = scenario.num_observed - 1
     scene = list(read_back(recording, SCENE))
@@ -81,7 +83,18 @@ def test_scenarios_are_shown_at_their_times_and_places(scenario: Scenario, recor
         assert deletion.type == 1, "each update is complete"
         entities = {entity.id: entity for entity in update.entities}
         rows = np.flatnonzero(tracks.valid[:, step])
-        assert set(entities) == set(tracks.track_id[rows].tolist())
+        visible = set(tracks.track_id[rows].tolist())
+        predicted = set(forecast.track_id.tolist()) if step >= now else set()
+        assert set(entities) == visible | predicted
+        for name in predicted - visible:
+            seen = np.flatnonzero(tracks.valid[tracks.index(name), : step + 1])[-1]
+            [label] = entities[name].texts
+            assert not entities[name].cubes
+            assert label.text == f"{(step - seen) * 0.1:.2g} s ago"
+            place = tracks.position[tracks.index(name), seen]
+            np.testing.assert_array_equal(xy(label.pose.position), place)
+            corners = points(entities[name].lines[-1])[:4]
+            np.testing.assert_allclose(corners.mean(axis=0), place, atol=MM)
         for row in rows.tolist():
             entity = entities[tracks.track_id[row]]
             assert entity.frame_id == "map"
@@ -110,7 +123,7 @@ def test_modes_and_true_futures_are_shown(scenario: Scenario, forecast: Forecast
         assert rgb(modes[0]) != rgb(modes[-1]), "coloured by probability"
         row = tracks.index(entity.id)
         is_scored = tracks.category[row] >= TrackCategory.SCORED
-        assert len(entity.lines) == 7 + is_scored
+        assert len(entity.lines) == 7 + is_scored + (not entity.cubes), "and an outline instead of a box"
         if is_scored:
             truth = tracks.position[row, now:][tracks.valid[row, now:]]
             np.testing.assert_allclose(points(entity.lines[7]), truth, atol=MM)

@@ -139,6 +139,15 @@ def test_agents_appear_and_disappear(scene: Scenario, film: Film) -> None:
         assert not has_color(film, absent, position, role), name
 
 
+def test_predicted_agents_stay_where_they_were_last_seen(scene: Scenario) -> None:
+    film = Film(scene, make_forecast(scene, ("car", "bike")), world=0)
+    for step, text in ((NOW - 1, []), (NOW, ["0.5 s ago"]), (NOW + 10, ["1.5 s ago"])):
+        added = film._added_by(film._draw_step, step)
+        assert [artist.get_text() for artist in added if artist.get_gid() == "unseen"] == text
+        for artist in added:
+            artist.remove()
+
+
 def test_rings_mark_the_predicted_places(scene: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     forecast = make_forecast(scene)
     film = Film(scene, forecast)

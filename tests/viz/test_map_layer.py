@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.viz.scenes import ORIGIN, make_map
+from tests.viz.scenes import ORIGIN, artists, make_map, text
 from trajpred.data.lane_map import MARK_TYPES, LaneMap
+from trajpred.viz import draw_lane_map, legend_alone
 from trajpred.viz.map_layer import boundaries, crossings, lane_line, offset_line, zebra_bars
 from trajpred.viz.view import View, place_labels
 
@@ -72,3 +73,32 @@ def test_crowded_labels_give_way() -> None:
     assert kept[0] == 0
     apart = np.abs(centre[kept, None] - centre[kept])
     assert ((apart >= [30, 8]).any(axis=-1) | np.eye(len(kept), dtype=bool)).all()
+
+
+def test_a_map_alone_shows_links_ends_and_its_largest_part() -> None:
+    """Two lanes that follow each other, and a single one 2 km away."""
+    lines = [[[0, 0], [50, 0]], [[50, 0], [90, 0]], [[2000, 0], [2050, 0]]]
+    lanes = LaneMap.from_centerlines(lines, successors=[[1], [], []])
+    figure = draw_lane_map(lanes, title="town")
+    [link] = artists(figure, "link to a successor")
+    [end] = artists(figure, "end without successor")
+    np.testing.assert_array_equal(link.get_xydata(), [[50, 0]])
+    np.testing.assert_array_equal(end.get_xydata(), [[90, 0]])
+    assert text(figure, "title") == "town · the largest of 2 parts"
+    legend = legend_alone(figure)
+    assert legend.get_figheight() < 1
+    assert not artists(legend, "title")[0].get_visible()
+    far = draw_lane_map(lanes, center=(2025.0, 0.0), radius_m=60.0)
+    np.testing.assert_array_equal(artists(far, "end without successor")[0].get_xydata(), [[2050, 0]])
+
+
+def test_figures_have_the_width_of_a_column_and_text_of_the_same_size() -> None:
+    lanes = LaneMap.from_centerlines([[[0, 0], [50, 0]]])
+    wide = draw_lane_map(lanes, title="town")
+    column = draw_lane_map(lanes, title="town", width_mm=85.0)
+    assert column.get_figwidth() * 25.4 == pytest.approx(85.0)
+    assert artists(column, "title")[0].get_fontsize() == artists(wide, "title")[0].get_fontsize()
+    plain = draw_lane_map(lanes, title="town", width_mm=85.0, plain=True)
+    assert plain.get_figheight() == pytest.approx(plain.get_figwidth())
+    assert not artists(plain, "title")
+    assert plain.axes[0].get_legend() is None

@@ -77,7 +77,13 @@ def test_both_forecasts_are_drawn_and_compared() -> None:
     car_alone = make_forecast(scene, ("car",))
     other = replace(car_alone, trajectory=car_alone.trajectory + np.array([60.0, 2.0]))
     figure = draw_scene(scene, make_forecast(scene), what_if=WhatIf(("bus",), other))
-    assert np.allclose(lines(figure, "what-if-modes"), other.trajectory[0])
+    order = np.argsort(other.probability[0], kind="stable")
+    assert np.allclose(lines(figure, "what-if-modes"), other.trajectory[0, order])
+    # A recorded mode with its border leaves both edges of an equal ribbon visible.
+    [ribbons] = artists(figure, "what-if-modes")
+    [recorded] = artists(figure, "focal-modes")
+    assert min(ribbons.get_linewidths()) > max(recorded.get_linewidths()) + 1
+    assert ribbons.get_zorder() < recorded.get_zorder()
     assert len(lines(figure, "focal-modes")) == 6
     [removed] = artists(figure, "removed")
     assert len(removed.get_paths()) == 1

@@ -218,9 +218,3 @@ def _discover(reader: Source, raw: Path, split: str, options: object) -> dict[st
         except Exception as error:  # third-party sources raise anything
             raise DataError(f"{problem}; nor is it one scenario ({error})") from None
         return {split: [single]}
-
-
-def require_streaming(streaming: bool, every_s: float, updates: int) -> None:
-    """Raise DataError if settings of a stream are given without ``--streaming``."""
-    default = every_s == EVERY_S and updates == UPDATES
-    require(streaming or default, "streaming", "must be given with --every-s and --updates")

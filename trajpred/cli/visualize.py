@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter, validators
 
 from trajpred.cli.info import load_map
 from trajpred.cli.scenarios import (
@@ -17,16 +20,19 @@ from trajpred.cli.scenarios import (
     Positive,
     SourceOptions,
     choose,
-    require_streaming,
 )
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from trajpred.data.scenario import Scenario
     from trajpred.predictors import Predictor
 
+#: A width of pictures, at least ``MIN_WIDTH_MM`` of ``trajpred.viz.scene``, which loads matplotlib.
+Millimetres = Annotated[float, Parameter(validator=validators.Number(gte=20))]
 #: Formats of pictures.
 PICTURES = ("png", "pdf", "svg")
 #: Formats of films.
@@ -84,13 +90,15 @@ def draw(
     without: list[str],
     attention: bool,
     dpi: int,
+    plain: bool,
+    width_mm: float | None,
     **look: Any,
 ) -> bool:
     """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
     from trajpred.predictors.checkpoint import attention_of
     from trajpred.predictors.perturbations import road_users
     from trajpred.predictors.perturbations import without as remove_tracks
-    from trajpred.viz import WhatIf, draw_scene, save_scene
+    from trajpred.viz import WhatIf, draw_scene
     from trajpred.viz.film import save_film
 
     try:
@@ -112,7 +120,7 @@ def draw(
                 removed = road_users(scenario, without)
                 [changed] = predictor([remove_tracks(scenario, removed)])
                 look["what_if"] = WhatIf(tuple(removed), changed)
-            save_scene(draw_scene(scenario, forecast, **look), path, dpi=dpi)
+            save_picture(partial(draw_scene, scenario, forecast, **look), path, dpi, plain, width_mm)
     except OSError:  # a full disk is not the scenario's fault
         raise
     except Exception as error:
@@ -122,12 +130,26 @@ def draw(
     return True
 
 
-def draw_map(map: Path, path: Path, dpi: int, **look: Any) -> int:
-    from trajpred.viz import draw_lane_map, save_scene
+def save_picture(
+    make: Callable[..., Figure], path: Path, dpi: int, plain: bool, width_mm: float | None
+) -> None:
+    """Save the picture that ``make`` draws; of a plain one also its legend, beside it."""
+    from trajpred.viz import legend_alone, save_scene
+
+    save_scene(make(plain=plain, width_mm=width_mm), path, dpi=dpi)
+    if plain:
+        beside = path.with_name(f"{path.stem}-legend{path.suffix}")
+        save_scene(legend_alone(make()), beside, dpi=dpi)
+
+
+def draw_map(
+    map: Path, path: Path, dpi: int, plain: bool = False, width_mm: float | None = None, **look: Any
+) -> int:
+    from trajpred.viz import draw_lane_map
 
     file = load_map(map)
     title = f"{map.name} · {file.format} · {len(file.lanes)} lane segments"
-    save_scene(draw_lane_map(file.lanes, title=title, **look), path, dpi=dpi)
+    save_picture(partial(draw_lane_map, file.lanes, title=title, **look), path, dpi, plain, width_mm)
     print(path)
     return 0
 
@@ -148,13 +170,9 @@ def draw_page(
     models: list[str],
     *,
     without: list[str],
-    stream: tuple[float, int] | None,
+    streaming: bool,
 ) -> int:
-    """Write the page of the scenarios that can be read.
-
-    Args:
-        stream: seconds between the updates of a stream, and their number; None without a stream.
-    """
+    """Write the page of the scenarios that can be read."""
     from trajpred.predictors import load_predictor
     from trajpred.predictors.derived import StreamedPredictor
     from trajpred.viz.page import write_page
@@ -163,9 +181,8 @@ def draw_page(
     for model in models:
         predictor = load_predictor(model)
         require_again(predictor, without)
-        if stream is not None:
-            every_s, updates = stream
-            predictor = StreamedPredictor(predictor, every_s, updates)
+        if streaming:
+            predictor = StreamedPredictor(predictor, EVERY_S, UPDATES)
         predictors.append(predictor)
     scenarios: list[Scenario] = []
     skipped: list[str] = []
@@ -188,9 +205,11 @@ def draw_page(
 #: Options that apply to some formats only: the formats, and their description.
 FORMATS = {
     "against": (PAGE, "the web page: --format html"),
-    "radius_m": (PICTURES + FILMS, "pictures and films: the web page zooms"),
+    "view": (PICTURES + FILMS, "pictures and films: the web page zooms"),
     "theme": (PICTURES + FILMS, "pictures and films: the web page has both"),
     "dpi": (("png",), "png"),
+    "plain": (PICTURES, "pictures (png, pdf or svg)"),
+    "width_mm": (PICTURES, "pictures (png, pdf or svg)"),
     "world": (PICTURES + FILMS, "pictures and films"),
     "without": (PICTURES + PAGE, "pictures (png, pdf or svg) and the web page"),
     "attention": (PICTURES, "pictures (png, pdf or svg): the web page has it as a layer"),
@@ -210,7 +229,9 @@ def visualize(
     out: Path = Path("pictures"),
     limit: Positive = 10,
     format: Literal["png", "pdf", "svg", "gif", "mp4", "html", "mcap"] | None = None,
-    radius_m: float | None = None,
+    view: list[float] | None = None,
+    plain: bool = False,
+    width_mm: Millimetres | None = None,
     theme: Literal["light", "dark"] = "light",
     dpi: Positive | None = None,
     world: int | None = None,
@@ -218,12 +239,9 @@ def visualize(
     without: list[str] | None = None,
     attention: bool = False,
     streaming: bool = False,
-    every_s: float = EVERY_S,
-    updates: int = UPDATES,
     raw: Path | None = None,
     source: str | None = None,
     map: Path | None = None,
-    center: tuple[float, float] | None = None,
     worst: Path | None = None,
     by: str | None = None,
     options: SourceOptions = None,
@@ -244,37 +262,36 @@ def visualize(
         limit: Maximum number of scenarios if none is named.
         format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page;
             mcap for Foxglove. By default as --out ends, else png.
-        radius_m: Half the side of the picture in metres; by default the focal agent's futures fit.
+        view: Half the side of the picture in metres, by default the focal agent's futures fit; of a map also
+            x and y of the middle, before it.
+        plain: Without caption and legend, for papers; the legend becomes a file beside the picture.
+        width_mm: Width of the picture, such as 85 for a column; text keeps its size in points.
         theme: light, or dark for screens; the web page has both.
         dpi: Pixels per inch of a png, by default 150: 1080 by 1236 pixels.
-        world: Draw only this joint future, 0 the most probable, of a forecast that has joint futures.
+        world: Draw only this joint mode, 0 the most probable, of a forecast that has joint modes.
         against: In the web page, another checkpoint or baseline, side by side with the first.
         without: Also predict without these tracks, by id, or without the nearest road user (nearest).
         streaming: In the web page, also show what was predicted at earlier times, and plot how it changes.
-        every_s: With --streaming, seconds between updates.
-        updates: With --streaming, number of updates; the last one is at the last observed step.
         attention: Also draw the lanes and agents that the model attends to for the focal agent.
         raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
         source: Data set of the raw data, as for prepare; by default argoverse2. Its options can be given,
-            but --map and --every-s have the meanings below and above.
+            but --map has the meaning below.
         map: Draw a map alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        center: With --map and --radius-m, x and y (metres) of the middle of the picture.
         worst: Results written by evaluate --out; draw the scenarios with the worst predictions.
         by: Metric that ranks them, by default minFDE6.
     """
-    require(radius_m is None or 0 < radius_m < math.inf, "radius_m", "must be positive and finite")
+    center, radius_m = _middle_and_radius(view, is_map=map is not None)
     require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
     require(worst is not None or by is None, "by", "needs --worst")
-    enlarged = map is not None and radius_m is not None
-    require(center is None or enlarged, "center", "needs --map and --radius-m")
     named = scenario is not None or worst is not None or raw is not None
     require(half is None or not named, "half", "cannot be combined with --scenario, --worst and --raw")
     require(raw is None or store is None, "store", "cannot be combined with --raw")
     require(raw is not None or source is None, "source", "needs --raw")
-    require_streaming(streaming, every_s, updates)
     is_used = {
         "against": against is not None,
-        "radius_m": radius_m is not None,
+        "view": view is not None,
+        "plain": plain,
+        "width_mm": width_mm is not None,
         "world": world is not None,
         "without": without is not None,
         "dpi": dpi is not None,
@@ -291,7 +308,8 @@ def visualize(
         require(alone, "map", "is drawn alone, without scenarios or predictions")
         require(kind in PICTURES, "map", f"is drawn as a picture ({', '.join(PICTURES)}), not as {kind}")
         path = out if is_file else out / f"{map.stem}.{kind}"
-        return draw_map(map, path, radius_m=radius_m, center=center, theme=theme, dpi=dpi or 150)
+        sizes: dict[str, Any] = {"dpi": dpi or 150, "plain": plain, "width_mm": width_mm}
+        return draw_map(map, path, radius_m=radius_m, center=center, theme=theme, **sizes)
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
@@ -304,7 +322,7 @@ def visualize(
             choices,
             [name for name in (checkpoint, against) if name is not None],
             without=without or [],
-            stream=(every_s, updates) if streaming else None,
+            streaming=streaming,
         )
     several = f"is one file, but {len(choices)} scenarios are drawn: give a folder or choose one scenario"
     require(not is_file or len(choices) == 1, "out", several)
@@ -319,11 +337,30 @@ def visualize(
             without=without or [],
             attention=attention,
             dpi=dpi or 150,
+            plain=plain,
+            width_mm=width_mm,
             radius_m=radius_m,
             theme=theme,
             world=world,
         )
     return int(not complete)
+
+
+def _middle_and_radius(
+    view: list[float] | None, is_map: bool
+) -> tuple[tuple[float, float] | None, float | None]:
+    """Return the middle (x, y) and half the side of the picture, where given. Raises: DataError."""
+    if view is None:
+        return None, None
+    *middle, radius_m = view
+    require(len(middle) in (0, 2), "view", "must be a radius, or x, y and a radius")
+    require(is_map or not middle, "view", "must be a radius alone: only a map has another middle")
+    finite = all(math.isfinite(value) for value in view)
+    require(finite and radius_m > 0, "view", "must be finite, and the radius positive")
+    if not middle:
+        return None, radius_m
+    x, y = middle
+    return (x, y), radius_m
 
 
 def _kind_of(out: Path, format: str | None) -> tuple[str, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trajpred.data.checks import row_of
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.forecast import Forecast
-from trajpred.data.geometry import Pose
+from trajpred.data.geometry import Pose, to_global
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, Tracks
@@ -171,6 +171,10 @@ MODE_WIDTH = 0.3
 TRUTH_WIDTH = 0.15
 #: Height of boxes (metres).
 BOX_HEIGHT = 1.5
+#: Height of text (metres).
+TEXT_HEIGHT = 1.0
+#: The closed outline of a box of length and width 1.
+CORNERS = np.array([[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5], [0.5, 0.5]])
 #: Seconds of history that follow each road user.
 HISTORY_S = 2.0
 #: Seconds between the points of a mode.
@@ -210,7 +214,7 @@ class SceneMessages:
         lines: list[Any] = []
         for color, group in groups.items():
             lines.append(self._line(_segments(group), ROAD_WIDTH, color, LINES))
-        road = self._entity(time_ns, "road", lines, [], {})
+        road = self._entity(time_ns, "road", lines, {})
         return self._update(time_ns, [road])
 
     def update(
@@ -227,7 +231,9 @@ class SceneMessages:
     ) -> Any:
         """Build all road users of one moment, the last step of ``tracks``: an entity for each.
 
-        Its first line is the history, then come its modes, the most probable first, then the truth.
+        Its first line is the history, then come its modes, the most probable first, then the truth. Those
+        that are predicted, but not visible now, have an outline where they were last seen and the time since
+        then instead of a box.
 
         Args:
             step_s: seconds between steps.
@@ -243,9 +249,14 @@ class SceneMessages:
             predicted = row_of(forecast.track_id.tolist())
         entities: list[Any] = []
         boxes = tracks.box()
-        for row in np.flatnonzero(tracks.valid[:, -1]).tolist():
+        now = tracks.valid.shape[1] - 1
+        last_seen = tracks.last_seen(now + 1)
+        is_predicted = np.isin(tracks.track_id, list(predicted))
+        shown = (last_seen == now) | (is_predicted & (last_seen >= 0))
+        for row in np.flatnonzero(shown).tolist():
             name = str(tracks.track_id[row])
             kind = int(tracks.object_type[row])
+            seen = int(last_seen[row])
             color = DARK.role[Role.EGO if name == EGO_ID else Role.OTHER]
             past = tracks.position[row, -recent:][tracks.valid[row, -recent:]]
             lines = [self._line(past, HISTORY_WIDTH, color)]
@@ -260,15 +271,19 @@ class SceneMessages:
                 facts["probability"] = ", ".join(f"{share:.2f}" for share in probability)
             if name in truth:
                 lines.append(self._line(truth[name], TRUTH_WIDTH, DARK.ink))
-            usual = np.array([*boxes[row], BOX_HEIGHT])
-            measured = size.get(name, usual)
-            box = self._box(
-                position=tracks.position[row, -1],
-                heading=float(tracks.heading[row, -1]),
-                size=np.where(measured > 0, measured, usual),
-                color=color,
-            )
-            entities.append(self._entity(time_ns, name, lines, [box], facts))
+            typical = np.array([*boxes[row], BOX_HEIGHT])
+            measured = size.get(name, typical)
+            pose = Pose(tracks.position[row, seen], tracks.heading[row, seen])
+            extent = np.where(measured > 0, measured, typical)
+            if seen == now:
+                box = self._box(pose.position, float(pose.heading), extent, color)
+                entities.append(self._entity(time_ns, name, lines, facts, cubes=[box]))
+                continue
+            facts["last seen"] = f"{(now - seen) * step_s:.2g} s ago"
+            outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
+            lines.append(self._line(outline, HISTORY_WIDTH, color))
+            text = self._text(pose.position, facts["last seen"], color)
+            entities.append(self._entity(time_ns, name, lines, facts, texts=[text]))
         return self._update(time_ns, entities)
 
     def viewpoint(self, time_ns: int, position: NDArray[np.float64], heading: float = 0.0) -> Any:
@@ -289,7 +304,14 @@ class SceneMessages:
         return self._new.SceneUpdate([deletion], entities)
 
     def _entity(
-        self, time_ns: int, name: str, lines: list[Any], cubes: list[Any], facts: Mapping[str, str]
+        self,
+        time_ns: int,
+        name: str,
+        lines: list[Any],
+        facts: Mapping[str, str],
+        *,
+        cubes: Sequence[Any] = (),
+        texts: Sequence[Any] = (),
     ) -> Any:
         new = self._new
         return new.SceneEntity(
@@ -300,12 +322,12 @@ class SceneMessages:
             frame_locked=False,
             metadata=[new.KeyValuePair(key, value) for key, value in facts.items()],
             arrows=[],
-            cubes=cubes,
+            cubes=list(cubes),
             spheres=[],
             cylinders=[],
             lines=lines,
             triangles=[],
-            texts=[],
+            texts=list(texts),
             models=[],
         )
 
@@ -323,6 +345,16 @@ class SceneMessages:
         pose = self._pose(position, heading)
         extent = self._new.Vector3(*size.tolist())
         return self._new.CubePrimitive(pose, extent, self._new.Color(*to_rgba(color)))
+
+    def _text(self, position: NDArray[np.float64], text: str, color: str) -> Any:
+        return self._new.TextPrimitive(
+            pose=self._pose(position),
+            billboard=True,
+            font_size=TEXT_HEIGHT,
+            scale_invariant=False,
+            color=self._new.Color(*to_rgba(color)),
+            text=text,
+        )
 
     def _line(self, line: NDArray[np.float64], width: float, color: Any, kind: int = STRIP) -> Any:
         local = to_grid(line[:, :2] - self.origin).tolist()

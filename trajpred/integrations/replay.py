@@ -338,7 +338,8 @@ class ReplayFilm(Film):
     def _draw_step(self, step: int) -> None:
         update = self.updates[step]
         here = replace(until(self.scenario, step + self.true_steps), num_observed=step + 1)
-        self._draw_agents(step)
+        is_predicted = update.forecast.rows(here.tracks.track_id[self.rows]) >= 0
+        self._draw_agents(step, self.rows[is_predicted])
         draw_truth(self.axes, self.view, here, self.rows)
         if len(update.forecast.track_id):
             draw_modes(self.axes, self.view, here, update.forecast, self.rows, labels=False)

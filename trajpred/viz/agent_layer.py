@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.patheffects import withStroke
 
 from trajpred.data.geometry import direction, norm, to_global, unit_vector
 from trajpred.data.scenario import Scenario
@@ -41,6 +42,8 @@ NOSE = CHEVRON + np.array([0.45, 0.0])
 MIN_MOTION_M = 1.0
 #: Opacity at the start and at the end of a history.
 FADE = (0.04, 0.85)
+#: Font size of the time since an agent was last seen (points).
+UNSEEN_SIZE = 6.0
 #: Line width of histories by role (points).
 HISTORY_WIDTHS = np.array([1.2, 1.5, 1.5, 2.4])
 
@@ -54,12 +57,18 @@ def roles(scenario: Scenario) -> np.ndarray:
     return role
 
 
-def visible_agents(scenario: Scenario, view: View) -> np.ndarray:
-    """Return the rows of the focal track and of those in view at the last observed step, by rising role."""
+def visible_agents(scenario: Scenario, view: View, kept: np.ndarray | None = None) -> np.ndarray:
+    """Return the rows of the tracks in view at the last observed step, by rising role.
+
+    Args:
+        kept: ``[R]`` rows of tracks that are also drawn where they were last seen earlier, those with a
+            future: it would start from nothing.
+    """
     step = scenario.last_seen
-    # A track lost before the last observed step is no longer at its last position.
+    # Other tracks lost before the last observed step are no longer at their last position.
     present = step == scenario.num_observed - 1
-    present[scenario.focal] = step[scenario.focal] >= 0
+    if kept is not None:
+        present[kept] = step[kept] >= 0
     position = scenario.tracks.position[np.arange(len(step)), step]
     rows = np.flatnonzero(present & view.contains(position, margin=3.0))
     return rows[np.argsort(roles(scenario)[rows], kind="stable")]
@@ -113,11 +122,17 @@ def recent_motion(scenario: Scenario, row: int, step: int) -> np.ndarray:
 
 
 def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> None:
-    """Draw each agent of ``rows`` as the outline of its type at its last observed pose, coloured by role."""
-    is_focal = rows == scenario.focal
+    """Draw each agent of ``rows`` as the outline of its type at its last observed pose, coloured by role.
+
+    Agents that were last seen before the last observed step are hollow, with the time since then.
+    """
+    is_lost = scenario.last_seen[rows] < scenario.num_observed - 1
+    present = rows[~is_lost]
+    is_focal = present == scenario.focal
     # The thicker outline identifies the focal agent without colour.
-    _draw_bodies(axes, view, scenario, rows[~is_focal], Layer.AGENT, width=0.6, gid="agents")
-    _draw_bodies(axes, view, scenario, rows[is_focal], Layer.FOCAL_AGENT, width=1.5, gid="focal-agent")
+    _draw_bodies(axes, view, scenario, present[~is_focal], Layer.AGENT, width=0.6, gid="agents")
+    _draw_bodies(axes, view, scenario, present[is_focal], Layer.FOCAL_AGENT, width=1.5, gid="focal-agent")
+    _draw_lost(axes, view, scenario, rows[is_lost])
 
 
 def _draw_bodies(
@@ -136,6 +151,42 @@ def _draw_bodies(
         edgecolors=[view.theme.role_edge[code] for code in role],
     )
     add_polygons(axes, noses, layer, facecolors=view.theme.nose, edgecolors="none", alpha=0.85)
+
+
+def _draw_lost(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> None:
+    """Draw the outlines of ``rows`` where they were last seen, and how long ago that is."""
+    bodies, _ = agent_outlines(view, scenario, rows)
+    colors = [view.theme.role_edge[code] for code in roles(scenario)[rows].tolist()]
+    add_polygons(
+        axes,
+        bodies,
+        Layer.AGENT,
+        linewidths=1.2,
+        gid="lost-agents",
+        facecolors="none",
+        edgecolors=colors,
+    )
+    halo = [withStroke(linewidth=1.8, foreground=view.theme.halo)]
+    for row, body in zip(rows.tolist(), bodies, strict=True):
+        axes.annotate(
+            unseen(scenario, row),
+            xy=(body[:, 0].mean(), body[:, 1].min()),
+            xytext=(0, -2),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=UNSEEN_SIZE,
+            color=view.theme.muted,
+            zorder=Layer.END,
+            gid="unseen",
+            path_effects=halo,
+        )
+
+
+def unseen(scenario: Scenario, row: int) -> str:
+    """Describe how long before the last observed step a track was last seen."""
+    steps = scenario.num_observed - 1 - int(scenario.last_seen[row])
+    return f"{steps * scenario.step_s:.2g} s ago"
 
 
 def draw_histories(

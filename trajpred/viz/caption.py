@@ -92,7 +92,7 @@ def describe(scenario: Scenario, forecast: Forecast | None, world: int | None = 
     modes = "1 mode" if K == 1 else f"{K} modes"
     if world is not None:
         share = percent(float(forecast.world(world).probability[0, 0]))
-        modes = f"world {world + 1} of {K} by probability ({share})"
+        modes = f"joint mode {world + 1} of {K} ({share})"
     return f"{observed}, {F * scenario.step_s:.1f} s predicted, {modes}"
 
 

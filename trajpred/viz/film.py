@@ -24,8 +24,8 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
-from trajpred.viz.forecast_layer import draw_modes, draw_truth
-from trajpred.viz.scene import draw_scene, future_rows, open_scene
+from trajpred.viz.forecast_layer import color_values, draw_modes, draw_truth
+from trajpred.viz.scene import draw_scene, future_rows, open_scene, predicted_rows
 from trajpred.viz.style import Layer
 
 #: Seconds of history that follow each agent.
@@ -111,9 +111,8 @@ class Film(Sequence[np.ndarray]):
                 self.forecast = forecast.world(world)
             forecasts = [self.forecast or forecast]
             self.horizon = forecast.trajectory.shape[2]
-        if world is not None:
-            # As in the picture, a world consists of all predicted agents.
-            self.predicted = np.arange(len(scenario.tracks))
+        if forecasts and world is not None:
+            self.predicted = predicted_rows(scenario, forecasts[0])
         self.frames = timeline(scenario, self.horizon, fps)
         self.axes, self.view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme)
         figure = draw_scene(scenario, forecast, radius_m=radius_m, world=world, theme=theme, axes=self.axes)
@@ -163,23 +162,22 @@ class Film(Sequence[np.ndarray]):
         """Draw the first ``steps`` steps of the modes."""
         if self.forecast is None or steps == 0:
             return
-        shortened: dict[str, Any] = {}
-        for name, values in self.forecast.arrays.items():
-            if values.ndim > 2:
-                shortened[name] = values[:, :, :steps]
-        forecast = replace(self.forecast, **shortened)
         draw_modes(
             self.axes,
             self.view,
             self.scenario,
-            forecast,
+            self.forecast,
             self.predicted,
             labels=steps == self.horizon,
+            steps=steps,
         )
 
     def _draw_step(self, step: int) -> None:
         """Draw what changes with every step: agents, truth, places along the modes, the time."""
-        self._draw_agents(step)
+        kept = None
+        if self.forecast is not None and step >= self.scenario.num_observed - 1:
+            kept = np.union1d(self.rows, self.predicted)
+        self._draw_agents(step, kept)
         ended = step == self.scenario.num_steps - 1
         draw_truth(self.axes, self.view, until(self.scenario, step), self.rows, ends=ended)
         self._draw_places(step - self.scenario.num_observed)
@@ -189,11 +187,10 @@ class Film(Sequence[np.ndarray]):
             clock = f"{seconds:+.1f} s".replace("-", "\N{MINUS SIGN}")
         self._draw_clock(clock)
 
-    def _draw_agents(self, step: int) -> None:
-        """Draw the agents visible at ``step`` with their recent histories."""
+    def _draw_agents(self, step: int, kept: np.ndarray | None) -> None:
+        """Draw the agents visible at ``step``, and those ``kept``, with their recent histories."""
         here = replace(self.scenario, num_observed=step + 1)
-        rows = visible_agents(here, self.view)
-        rows = rows[here.tracks.valid[rows, step]]
+        rows = visible_agents(here, self.view, kept)
         draw_histories(self.axes, self.view, here, rows, round(HISTORY_S / self.scenario.step_s))
         draw_agents(self.axes, self.view, here, rows)
 
@@ -202,7 +199,7 @@ class Film(Sequence[np.ndarray]):
         if self.forecast is None or not 0 <= future < self.horizon:
             return
         is_focal = self.forecast.track_id == self.scenario.focal_id
-        colors = self.view.theme.mode_colors(self.forecast.probability[is_focal].ravel())
+        colors = self.view.theme.mode_colors(color_values(self.forecast)[is_focal].ravel())
         x, y = self.forecast.trajectory[is_focal, :, future].reshape(-1, 2).T
         self.axes.scatter(
             x,

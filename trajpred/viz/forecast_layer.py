@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
 from trajpred.data.forecast import Forecast
-from trajpred.data.geometry import arc_length, points_along
+from trajpred.data.geometry import arc_length, norm, points_along
 from trajpred.data.scenario import Scenario
 from trajpred.features.agents import last_poses
 from trajpred.viz.agent_layer import agent_outlines, roles
@@ -26,8 +26,14 @@ LABEL_SIZE = 7.0
 FOCAL_WIDTHS = (1.3, 3.0)
 #: Line widths of other agents' modes.
 OTHER_WIDTHS = (0.6, 1.4)
-#: Line widths of other agents' modes where each agent has only one.
-SINGLE_WIDTHS = (1.0, 1.9)
+#: Line widths where each agent has only one mode: of agents that do not meet the focal agent, and that do.
+SINGLE_WIDTHS = (1.1, 2.0)
+#: The only mode of an agent that does not meet the focal agent has the colour of this probability.
+QUIET = 0.03
+#: Futures meet where they come as near as this (metres) …
+MEETING_M = 4.0
+#: … within this time (seconds).
+MEETING_S = 2.0
 #: Width added (points) and opacity of the border that separates the focal agent's modes from each other and
 #: from agents.
 FOCAL_BORDER = (1.4, 0.9)
@@ -35,6 +41,8 @@ FOCAL_BORDER = (1.4, 0.9)
 OTHER_BORDER = (0.9, 0.5)
 #: Opacity of other agents' modes relative to the focal agent's.
 OTHER_OPACITY = 0.5
+#: Dot and gap between an agent that was last seen earlier and its future, in multiples of the line width.
+LINK_DOTS = (0.0, (1.0, 1.6))
 #: Opacity of a band of probability 1.
 BAND_OPACITY = 0.34
 #: Modes whose ends are closer than this (points) share a label: their markers merge as well.
@@ -49,24 +57,93 @@ BAND_STRIDE = 4
 
 
 def draw_modes(
-    axes: Axes, view: View, scenario: Scenario, forecast: Forecast, rows: np.ndarray, labels: bool = True
+    axes: Axes,
+    view: View,
+    scenario: Scenario,
+    forecast: Forecast,
+    rows: np.ndarray,
+    *,
+    labels: bool = True,
+    steps: int | None = None,
 ) -> None:
-    """Draw the modes of the predicted tracks among ``rows``; the focal agent's with bands and ``labels``."""
+    """Draw the modes of the predicted tracks among ``rows``; the focal agent's with bands and ``labels``.
+
+    Several modes are coloured by probability. That of a single one, such as a joint mode, is the same for
+    all: the focal agent and those it meets have colours of their own, and the others are quiet.
+
+    Args:
+        steps: draw only so many steps of the futures.
+    """
     predicted = forecast.rows(scenario.tracks.track_id[rows])
     is_focal = rows == scenario.focal
     is_predicted = predicted >= 0
-    _draw_other_modes(axes, view, forecast, predicted[is_predicted & ~is_focal])
+    others = predicted[is_predicted & ~is_focal]
+    meeting = meeting_rows(scenario, forecast, others)[: len(view.theme.partners)]
+    shown = _shortened(forecast, steps)
+    _draw_links(axes, view, scenario, shown, rows[is_predicted])
+    if forecast.probability.shape[1] > 1:
+        _draw_other_modes(axes, view, shown, others)
+    else:
+        _draw_single_modes(axes, view, shown, others, meeting)
     for row in predicted[is_predicted & is_focal].tolist():
         if forecast.scale is not None:
-            _draw_bands(axes, view, scenario, forecast, row)
-        _draw_focal_modes(axes, view, forecast, row)
-        if labels:
-            _draw_probabilities(axes, view, scenario, forecast, row)
+            _draw_bands(axes, view, scenario, shown, row)
+        _draw_focal_modes(axes, view, shown, row)
+        if labels and forecast.probability.shape[1] > 1:
+            _draw_probabilities(axes, view, scenario, shown, row)
+
+
+def color_values(forecast: Forecast) -> np.ndarray:
+    """Return the probabilities ``[B, K]`` that colours show: 1 where there is nothing to tell apart."""
+    if forecast.probability.shape[1] > 1:
+        return forecast.probability
+    return np.ones_like(forecast.probability)
+
+
+def _shortened(forecast: Forecast, steps: int | None) -> Forecast:
+    """Return the first ``steps`` steps of all futures, None for all."""
+    arrays: dict[str, Any] = {}
+    for name, values in forecast.arrays.items():
+        if values.ndim > 2:
+            arrays[name] = values[:, :, :steps]
+    return replace(forecast, **arrays)
+
+
+def meeting_rows(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> np.ndarray:
+    """Return those of the forecast's ``rows`` whose only mode meets the focal agent's, the nearest first.
+
+    Two moving road users meet where they pass the same place, within :data:`MEETING_M`, at most
+    :data:`MEETING_S` apart. Empty if there are several modes, or the focal agent is not predicted.
+    """
+    [focal] = forecast.rows(np.array([scenario.focal_id]))
+    if focal < 0 or forecast.probability.shape[1] > 1:
+        return rows[:0]
+    path = forecast.trajectory[:, 0]
+    F = path.shape[1]
+    later = np.abs(np.arange(F)[:, None] - np.arange(F)) * scenario.step_s
+    distance = norm(path[rows][:, :, None] - path[focal])
+    nearest = np.where(later <= MEETING_S, distance, np.inf).min(axis=(1, 2))
+    moves = norm(path[rows, -1] - path[rows, 0]) > MEETING_M / 2
+    order = np.argsort(nearest, kind="stable")
+    return rows[order[(nearest <= MEETING_M)[order] & moves[order]]]
+
+
+def _draw_links(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> None:
+    """Connect those of ``rows`` that were last seen earlier with the start of their likeliest mode."""
+    step = scenario.last_seen[rows]
+    lost = rows[(step >= 0) & (step < scenario.num_observed - 1)]
+    agent = forecast.rows(scenario.tracks.track_id[lost])
+    likeliest = forecast.probability[agent].argmax(axis=1)
+    starts = scenario.tracks.position[lost, scenario.last_seen[lost]]
+    ends = forecast.trajectory[agent, likeliest, 0]
+    links = np.stack((starts, ends), axis=1)
+    look: dict[str, Any] = {"colors": view.theme.muted, "linewidths": 0.9, "linestyles": [LINK_DOTS]}
+    add_lines(axes, links, Layer.OTHER_MODES, gid="links", **look)
 
 
 def _draw_bands(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
     order = np.argsort(forecast.probability[row], kind="stable")
-    probability = forecast.probability[row, order]
+    probability = color_values(forecast)[row, order]
     colors = view.theme.mode_colors(probability)
     colors[:, 3] = BAND_OPACITY * np.asarray(PROBABILITY_NORM(probability))
     outlines = band_outlines(scenario, forecast, row)
@@ -78,7 +155,7 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
     """Draw the K modes of the forecast's ``row``, the likeliest on top: stronger, wider, with end markers."""
     order = np.argsort(forecast.probability[row], kind="stable")
     lines = forecast.trajectory[row, order]
-    probability = forecast.probability[row, order]
+    probability = color_values(forecast)[row, order]
     colors = view.theme.mode_colors(probability)
     widths = _line_widths(probability, FOCAL_WIDTHS)
     look = _with_borders(view, colors, widths, FOCAL_BORDER)
@@ -95,19 +172,34 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
 
 
 def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarray) -> None:
-    """Draw the K modes of the forecast's ``rows`` in the same colours, thin and, for K > 1, faint."""
-    K, F = forecast.trajectory.shape[1:3]
+    """Draw the K modes of the forecast's ``rows`` in the same colours, thin and faint."""
+    F = forecast.trajectory.shape[2]
     order = np.argsort(forecast.probability[rows].ravel(), kind="stable")
     lines = forecast.trajectory[rows].reshape(-1, F, 2)[order]
     probability = forecast.probability[rows].ravel()[order]
-    opacity = 1.0 if K == 1 else OTHER_OPACITY
-    limits = SINGLE_WIDTHS if K == 1 else OTHER_WIDTHS
-    colors = view.theme.mode_colors(probability, opacity)
-    widths = _line_widths(probability, limits)
+    colors = view.theme.mode_colors(probability, OTHER_OPACITY)
+    widths = _line_widths(probability, OTHER_WIDTHS)
+    _draw_thin(axes, view, lines, colors, widths)
+
+
+def _draw_single_modes(
+    axes: Axes, view: View, forecast: Forecast, rows: np.ndarray, meeting: np.ndarray
+) -> None:
+    """Draw the only modes of the forecast's ``rows``, in colour those ``meeting`` the focal agent."""
+    quiet = np.setdiff1d(rows, meeting)
+    theme = view.theme
+    partners = to_rgba_array(list(theme.partners[: len(meeting)])).reshape(-1, 4)
+    colors = np.concatenate((theme.mode_colors(np.full(len(quiet), QUIET)), partners))
+    widths = np.repeat(SINGLE_WIDTHS, (len(quiet), len(meeting)))
+    _draw_thin(axes, view, forecast.trajectory[[*quiet, *meeting], 0], colors, widths)
+
+
+def _draw_thin(axes: Axes, view: View, lines: np.ndarray, colors: np.ndarray, widths: np.ndarray) -> None:
+    """Draw modes of other agents with borders and small end markers."""
     look = _with_borders(view, colors, widths, OTHER_BORDER)
     add_lines(axes, np.repeat(lines, 2, axis=0), Layer.OTHER_MODES, gid="other-modes", **look)
     x, y = lines[:, -1].T
-    axes.scatter(x, y, c=colors, s=6, linewidths=0.0, zorder=Layer.OTHER_MODES)
+    axes.scatter(x, y, c=colors, s=6 * widths, linewidths=0.0, zorder=Layer.OTHER_MODES)
 
 
 def _with_borders(

@@ -17,7 +17,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
-from trajpred.viz.forecast_layer import DASHES
+from trajpred.viz.forecast_layer import DASHES, FOCAL_WIDTHS, QUIET, SINGLE_WIDTHS, meeting_rows
 from trajpred.viz.style import PROBABILITY_NORM, PROBABILITY_TICKS, ROLE_NAMES, Layer, Role
 from trajpred.viz.view import View
 
@@ -59,7 +59,11 @@ def draw_legend(
 ) -> None:
     """Draw the legend below the scene, on the left: of agents ``rows``, true ``futures`` and ``overlay``."""
     lines = _line_entries(view, scenario, np.intersect1d(rows, futures), forecast)
-    entries = [*_agent_entries(view, scenario, rows), *lines, *overlay]
+    draw_entries(axes, view, [*_agent_entries(view, scenario, rows), *lines, *overlay])
+
+
+def draw_entries(axes: Axes, view: View, entries: Sequence[Line2D]) -> None:
+    """Draw a legend of ``entries`` below the scene, on the left."""
     legend = axes.legend(
         handles=entries,
         loc="upper left",
@@ -131,6 +135,8 @@ def _line_entries(
             width = 1.2
         color = view.theme.role[role]
         entries.append(Line2D([], [], color=color, linewidth=width, linestyle=DASHES, label=label))
+    if forecast is not None and forecast.probability.shape[1] == 1:
+        entries += _single_entries(view, scenario, forecast)
     if forecast is not None and forecast.scale is not None and scenario.focal_id in forecast.track_id:
         [color] = view.theme.mode_colors(np.array([0.3]))
         entry = Line2D(
@@ -143,6 +149,23 @@ def _line_entries(
             label="80% band",
         )
         entries.append(entry)
+    return entries
+
+
+def _single_entries(view: View, scenario: Scenario, forecast: Forecast) -> list[Line2D]:
+    """Return entries for single modes, which the colour bar does not explain."""
+    theme = view.theme
+    [darkest] = theme.mode_colors(np.ones(1))
+    entries = [Line2D([], [], color=darkest, linewidth=FOCAL_WIDTHS[1], label="predicted future")]
+    rows = np.arange(len(forecast.track_id))
+    others = rows[forecast.track_id != scenario.focal_id]
+    thin, wide = SINGLE_WIDTHS
+    meeting = meeting_rows(scenario, forecast, others)[: len(theme.partners)]
+    if len(meeting):
+        entries.append(Line2D([], [], color=theme.partners[0], linewidth=wide, label="of those it meets"))
+    if len(meeting) < len(others):
+        [pale] = theme.mode_colors(np.array([QUIET]))
+        entries.append(Line2D([], [], color=pale, linewidth=thin, label="of others"))
     return entries
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import shapely
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.path import Path
 
 from trajpred.data.geometry import arc_length, direction, norm, points_along
 from trajpred.data.lane_map import LANE_TYPES, LaneMap
@@ -22,6 +25,10 @@ MIN_ARROW_LANE = 22.0
 ARROW_LENGTH = 5.0
 #: Width of the arrow on a lane (points).
 ARROW_WIDTH = 3.6
+#: Names of ``TINTS`` in the legend.
+TINT_NAMES = ("bus lane", "bicycle lane", "intersection")
+#: Lanes further from all others than this (metres) are another part of a map.
+PART_GAP_M = 200.0
 #: Distance between the bars of a crossing (metres); half of it is paint.
 BAR_PITCH_M = 1.2
 
@@ -106,6 +113,76 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
                 colors=view.theme.mark_color(mark),
                 linewidths=width,
             )
+
+
+def draw_links(axes: Axes, view: View, lanes: LaneMap) -> list[Line2D]:
+    """Mark where lane segments follow each other, and where lanes end without a successor.
+
+    Returns: entries for the legend.
+    """
+    ends = np.array([line[-1] for line in polylines(lanes.centerline)])
+    has_next = lanes.successors.lengths > 0
+    in_view = view.contains(ends)
+    entries: list[Line2D] = []
+    link: dict[str, Any] = {"marker": "o", "markersize": 2.4, "color": view.theme.ink}
+    end: dict[str, Any] = {"marker": "s", "markersize": 3.6, "color": view.theme.attention}
+    for label, rows, look in (
+        ("link to a successor", has_next, link),
+        ("end without successor", ~has_next, end),
+    ):
+        x, y = ends[rows & in_view].T
+        if len(x):
+            axes.plot(x, y, linestyle="none", markeredgewidth=0.0, zorder=Layer.HISTORY, gid=label, **look)
+            entries.append(Line2D([], [], linestyle="none", markeredgewidth=0.0, label=label, **look))
+    return entries
+
+
+def map_entries(view: View, lanes: LaneMap) -> list[Line2D]:
+    """Return entries for the legend of a map alone: lanes, their types and directions, crossings."""
+    theme = view.theme
+    areas: list[tuple[str, str]] = []
+    if lane_outlines(view, lanes) or view.visible(polylines(lanes.drivable_area)):
+        areas.append(("lane", theme.ground))
+    tints = {tint for _, tint in lane_tints(view, lanes)}
+    areas += [(TINT_NAMES[tint], theme.tints[tint]) for tint in sorted(tints)]
+    outlines, _ = crossings(view, lanes)
+    if outlines:
+        areas.append(("pedestrian crossing", theme.crossing))
+    entries = [
+        Line2D([], [], linestyle="none", marker="s", markersize=6.5, color=color, label=label)
+        for label, color in areas
+    ]
+    arrow = Path(CHEVRON)
+    entries.append(
+        Line2D(
+            [],
+            [],
+            color=theme.centerline_bare,
+            linestyle="none",
+            marker=arrow,
+            markersize=6.0,
+            label="direction",
+        )
+    )
+    return entries
+
+
+def map_parts(lanes: LaneMap) -> list[np.ndarray]:
+    """Return the extents ``[2, 2]`` (low, high) of the parts of a map, that with the most lanes first.
+
+    Parts are more than :data:`PART_GAP_M` apart.
+    """
+    lines = [shapely.LineString(line) for line in polylines(lanes.centerline)]
+    bounds = shapely.bounds(lines)
+    left, bottom, right, top = (bounds + PART_GAP_M / 2 * np.array([-1, -1, 1, 1])).T
+    parts = shapely.get_parts(shapely.union_all(shapely.box(left, bottom, right, top)))
+    part_of_line = np.array([shapely.intersects(parts, line).argmax() for line in lines])
+    counts = np.bincount(part_of_line, minlength=len(parts))
+    extents: list[np.ndarray] = []
+    for part in np.argsort(-counts, kind="stable").tolist():
+        inside = bounds[part_of_line == part]
+        extents.append(np.stack((inside[:, :2].min(axis=0), inside[:, 2:].max(axis=0))))
+    return extents
 
 
 def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:

@@ -16,13 +16,15 @@ from trajpred.data.scenario import Scenario
 from trajpred.errors import require
 from trajpred.viz.agent_layer import agent_outlines
 from trajpred.viz.map_layer import lane_line
-from trajpred.viz.style import Layer
+from trajpred.viz.style import PROBABILITY_NORM, Layer
 from trajpred.viz.view import View, add_lines, add_polygons, focal_position, percent
 
 #: Senders with less than this fraction of the largest share are omitted.
 MIN_STRENGTH = 0.12
-#: Dash and gap of modes without the removed road users (points).
-WHAT_IF_DASHES = (0.0, (3.2, 1.5))
+#: Width (points) of modes without the removed road users: wider than the recorded ones with their borders.
+RIBBON_WIDTH = 6.5
+#: Opacity of such a mode of probability 0; one of probability 1 is opaque.
+WEAKEST_RIBBON = 0.15
 #: Dash and gap of the outlines of removed road users (points).
 REMOVED_DASHES = (0.0, (2.2, 1.1))
 
@@ -168,7 +170,9 @@ def _forecast_row(forecast: Forecast, track_id: str) -> int:
 
 
 def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) -> Line2D:
-    """Draw the focal agent's modes without the removed agents, dashed, and the outlines of these agents.
+    """Draw the focal agent's modes without the removed agents as ribbons, and the outlines of these agents.
+
+    Where both forecasts agree, the recorded mode lies on a ribbon.
 
     Returns: the entry for the legend.
 
@@ -176,21 +180,24 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
     """
     color = view.theme.what_if
     row = _forecast_row(what_if.forecast, scenario.focal_id)
-    lines = what_if.forecast.trajectory[row]
-    # Thinner than the original modes and with open ends, so that both stay visible where they agree.
+    probability = what_if.forecast.probability[row]
+    order = np.argsort(probability, kind="stable")
+    lines = what_if.forecast.trajectory[row, order]
+    strength = np.asarray(PROBABILITY_NORM(probability[order]), np.float64)
+    ribbons = to_rgba_array([color] * len(lines), WEAKEST_RIBBON + (1 - WEAKEST_RIBBON) * strength)
     add_lines(
         axes,
         lines,
-        Layer.TRUTH,
-        colors=color,
-        linewidths=1.1,
-        linestyles=[WHAT_IF_DASHES],
+        Layer.MODES - 0.5,
+        colors=ribbons,
+        linewidths=RIBBON_WIDTH,
+        capstyle="round",
         gid="what-if-modes",
     )
     axes.scatter(
         lines[:, -1, 0],
         lines[:, -1, 1],
-        s=38,
+        s=70,
         facecolors="none",
         edgecolors=color,
         linewidths=1.3,
@@ -209,4 +216,4 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
         linewidths=1.3,
         gid="removed",
     )
-    return Line2D([], [], color=color, linewidth=1.1, linestyle=WHAT_IF_DASHES, label=what_if.name)
+    return Line2D([], [], color=color, linewidth=RIBBON_WIDTH, alpha=0.5, label=what_if.name)

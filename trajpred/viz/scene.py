@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,27 @@ from trajpred.errors import require
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
 from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.forecast_layer import draw_modes, draw_truth
-from trajpred.viz.legend import draw_color_bar, draw_legend, draw_scale_bar
-from trajpred.viz.map_layer import draw_map
+from trajpred.viz.legend import draw_color_bar, draw_entries, draw_legend, draw_scale_bar
+from trajpred.viz.map_layer import draw_links, draw_map, map_entries, map_parts
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
 from trajpred.viz.view import MIN_RADIUS_M, View, fit, focal_position
 
-#: Width of a picture (inches).
+#: Width of a picture (inches), by default.
 WIDTH = 7.2
-#: Height of a picture (inches); the scene is the square between the caption above and the legend below.
-HEIGHT = 8.24
-#: Room left and right of the scene (inches).
+#: Room left and right of the scene, a square (inches).
 BORDER = 0.15
-#: Room below the scene (inches).
+#: Room for the caption above the scene (inches).
+ABOVE = 0.7
+#: Room for the short caption of a small panel (inches).
+SMALL_ABOVE = 0.45
+#: Room for the legend below the scene (inches).
 BELOW = 0.64
+#: Room around a plain scene, for its frame (inches).
+PLAIN_BORDER = 0.01
+#: Smallest width of a picture (millimetres).
+MIN_WIDTH_MM = 20.0
+MM_PER_INCH = 25.4
 #: Room around a map that is drawn alone.
 MAP_MARGIN = 1.05
 #: Scenes with a shorter side than this (points) are drawn as panels: short caption, no legend.
@@ -51,6 +59,8 @@ def draw_scene(
     what_if: WhatIf | None = None,
     attention: Attention | None = None,
     theme: str = "light",
+    plain: bool = False,
+    width_mm: float | None = None,
     axes: Axes | None = None,
 ) -> Figure:
     """Draw a scenario from above in its city frame: x right, y up, metres.
@@ -67,6 +77,9 @@ def draw_scene(
         attention: also draw the lanes and agents that the focal agent attends to; not together with
             ``what_if``.
         theme: ``light`` for paper, ``dark`` for dark screens.
+        plain: draw the scene alone, without caption, legend and colour bar, see :func:`legend_alone`.
+        width_mm: of a new figure, by default 183; text and lines keep their size, so that they match the
+            text around the figure.
         axes: where to draw, for figures of several scenes; by default a new figure without a display.
             Caption, legend and colour bar lie outside the axes: leave room above and below. Panels below
             4.4 inches get a shorter caption, no legend and no colour bar.
@@ -74,7 +87,8 @@ def draw_scene(
     Returns: the figure drawn on. No global state of matplotlib changes, so this is safe while training.
 
     Raises: DataError if forecast or attention are of another scenario, the forecast has no such world,
-        ``radius_m`` is not positive, or the theme is unknown; KeyError for an unknown track.
+        ``radius_m`` is not positive, ``width_mm`` is too small, or the theme is unknown; KeyError for an
+            unknown track.
 
     Example:
         >>> scenario = Scenario.from_arrays(np.zeros((1, 30, 2)), num_observed=20)
@@ -93,18 +107,19 @@ def draw_scene(
         forecasts.append(drawn)
     if what_if is not None:
         forecasts.append(what_if.forecast)
+    if axes is None:
+        axes = _new_axes(get_theme(theme), plain, width_mm)
     axes, view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme, axes=axes)
-    rows = visible_agents(scenario, view)
     futures = future_rows(scenario, tracks)
+    predicted = futures
+    if drawn is not None and world is not None and tracks is None:
+        predicted = predicted_rows(scenario, drawn)
+    rows = visible_agents(scenario, view, np.append(np.union1d(futures, predicted), scenario.focal))
     draw_map(axes, view, scenario.map)
     draw_histories(axes, view, scenario, rows)
     draw_agents(axes, view, scenario, rows)
     draw_truth(axes, view, scenario, futures)
     if drawn is not None:
-        predicted = futures
-        if world is not None and tracks is None:
-            # A world consists of all predicted agents, scored or not.
-            predicted = np.arange(len(scenario.tracks))
         draw_modes(axes, view, scenario, drawn, predicted)
     overlay: list[Line2D] = []
     if what_if is not None:
@@ -112,11 +127,13 @@ def draw_scene(
     if attention is not None:
         overlay.append(draw_attention(axes, view, scenario, attention))
     draw_scale_bar(axes, view)
+    if plain:
+        return _figure_of(axes)
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
     draw_caption(axes, view, scenario, forecast, world=world, what_if=what_if, small=small)
     if not small:
         draw_legend(axes, view, scenario, rows, futures, drawn, overlay)
-    if not small and forecast is not None:
+    if not small and drawn is not None and drawn.probability.shape[1] > 1:
         draw_color_bar(axes, view)
     return _figure_of(axes)
 
@@ -149,7 +166,8 @@ def plot_scenario(
         # Imported late: pyplot keeps figures in a global list, which writing files and training must avoid.
         import matplotlib.pyplot as plt
 
-        ax = _scene_axes(plt.figure(figsize=(WIDTH, HEIGHT)), get_theme(theme))
+        plain = options.get("plain", False)
+        ax = _scene_axes(plt.figure(), get_theme(theme), plain, options.get("width_mm"))
     draw_scene(scenario, forecast, theme=theme, axes=ax, **options)
     return ax
 
@@ -179,27 +197,39 @@ def draw_lane_map(
     center: tuple[float, float] | None = None,
     radius_m: float | None = None,
     theme: str = "light",
+    plain: bool = False,
+    width_mm: float | None = None,
 ) -> Figure:
-    """Draw a map alone from above: x right, y up, metres.
+    """Draw a map alone from above with its directions, links and types: x right, y up, metres.
 
     Args:
         title: a line above the map.
-        center, radius_m: the middle and half the side of the square that is drawn; by default the lanes fit.
-        theme: as for :func:`draw_scene`.
+        center, radius_m: the middle and half the side of the square that is drawn; by default the lanes fit,
+            of a map of several distant parts those of the largest one.
+        theme, plain, width_mm: as for :func:`draw_scene`.
 
     Raises: DataError if there are no lanes, ``radius_m`` is not positive, or the theme is unknown.
     """
     require(len(lane_map) > 0, "map", "has no lanes")
     require(radius_m is None or radius_m > 0, "radius_m", f"must be above 0, is {radius_m}")
-    low, high = lane_map.extent()
+    parts = map_parts(lane_map)
+    low, high = parts[0]
     middle = (low + high) / 2
+    if len(parts) > 1 and center is None and radius_m is None:
+        title += f" · the largest of {len(parts)} parts"
     if center is not None:
         middle = np.array(center)
     if radius_m is None:
         radius_m = max(MIN_RADIUS_M, MAP_MARGIN * float((high - low).max()) / 2)
-    axes, view = _open_view(middle, radius_m, get_theme(theme))
+    axes = _new_axes(get_theme(theme), plain, width_mm)
+    axes, view = _open_view(middle, radius_m, get_theme(theme).for_map, axes)
     draw_map(axes, view, lane_map)
+    entries = [*map_entries(view, lane_map), *draw_links(axes, view, lane_map)]
     draw_scale_bar(axes, view)
+    if plain:
+        return _figure_of(axes)
+    if 2 * radius_m * view.points_per_metre >= SMALL_PANEL:
+        draw_entries(axes, view, entries)
     caption_line(axes, view, 0, title, "title")
     return _figure_of(axes)
 
@@ -209,9 +239,7 @@ def _open_view(
 ) -> tuple[Axes, View]:
     """Prepare axes, by default of a new figure, for the square around ``centre`` ``[2]``."""
     if axes is None:
-        figure = Figure(figsize=(WIDTH, HEIGHT))
-        FigureCanvasAgg(figure)
-        axes = _scene_axes(figure, theme)
+        axes = _new_axes(theme)
     axes.apply_aspect()
     side = float(min(axes.bbox.width, axes.bbox.height)) * 72 / _figure_of(axes).dpi
     view = View(centre, radius, side / (2 * radius), theme)
@@ -234,11 +262,54 @@ def _figure_of(axes: Axes) -> Figure:
     return figure
 
 
-def _scene_axes(figure: Figure, theme: Theme) -> Axes:
-    """Add axes for one scene to a ``figure`` of ``WIDTH`` by ``HEIGHT`` inches."""
+def _new_axes(theme: Theme, plain: bool = False, width_mm: float | None = None) -> Axes:
+    """Return axes for one scene on a new figure without a display."""
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    return _scene_axes(figure, theme, plain, width_mm)
+
+
+def _scene_axes(figure: Figure, theme: Theme, plain: bool, width_mm: float | None) -> Axes:
+    """Give an empty ``figure`` its size, and axes for one scene."""
+    width = WIDTH
+    if width_mm is not None:
+        enough = math.isfinite(width_mm) and width_mm >= MIN_WIDTH_MM
+        require(enough, "width_mm", f"must be at least {MIN_WIDTH_MM:g}, is {width_mm:g}")
+        width = width_mm / MM_PER_INCH
+    border = PLAIN_BORDER if plain else BORDER
+    side = width - 2 * border
+    has_legend = not plain and 72 * side >= SMALL_PANEL
+    above = border
+    if not plain:
+        above = ABOVE if has_legend else SMALL_ABOVE
+    below = BELOW if has_legend else border
+    height = below + side + above
+    figure.set_size_inches(width, height)
     figure.set_facecolor(theme.paper)
-    side = WIDTH - 2 * BORDER
-    return figure.add_axes((BORDER / WIDTH, BELOW / HEIGHT, side / WIDTH, side / HEIGHT))
+    return figure.add_axes((border / width, below / height, side / width, side / height))
+
+
+def legend_alone(figure: Figure) -> Figure:
+    """Reduce a picture of :func:`draw_scene` or :func:`draw_lane_map` to its legend and colour bar.
+
+    Example:
+        >>> save_scene(legend_alone(draw_scene(scenario, forecast)), "legend.pdf")  # doctest: +SKIP
+    """
+    axes = figure.axes[0]
+    kept = [*axes.child_axes, axes.get_legend()]
+    for artist in axes.get_children():
+        artist.set_visible(artist in kept)
+    # The legend hangs below the scene, which comes to lie above the figure.
+    x, _, width, height = axes.get_position().bounds
+    side = height * figure.get_figheight()
+    figure.set_figheight(BELOW)
+    axes.set_position((x, 1.0, width, side / BELOW))
+    return figure
+
+
+def predicted_rows(scenario: Scenario, forecast: Forecast) -> np.ndarray:
+    """Return the rows of all tracks that have a forecast: a joint mode consists of all, scored or not."""
+    return np.flatnonzero(forecast.rows(scenario.tracks.track_id) >= 0)
 
 
 def future_rows(scenario: Scenario, tracks: Sequence[str] | None = None) -> np.ndarray:

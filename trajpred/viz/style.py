@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -78,6 +78,7 @@ class Theme:
     ground: str  # drivable area
     ground_edge: str
     tints: tuple[str, ...]  # of TINTS
+    strong_tints: tuple[str, ...]  # of a map alone
     centerline: str
     centerline_bare: str  # in maps without lane boundaries
     crossing: str
@@ -86,9 +87,26 @@ class Theme:
     unpainted: str  # lane boundaries without paint
     role: tuple[str, ...]  # of Role, as is role_edge
     role_edge: tuple[str, ...]
+    partners: tuple[str, ...]  # futures of road users that meet the focal agent
     what_if: str  # the forecast without some road users
     attention: str  # never in the same picture as what_if
     probability: Colormap  # on the scale of PROBABILITY_NORM; likelier has more contrast
+
+    @property
+    def for_map(self) -> Theme:
+        """The theme for a map alone, with more contrast: elsewhere the road is the background."""
+        return replace(
+            self,
+            ground=self.ground_edge,
+            ground_edge=self.muted,
+            tints=self.strong_tints,
+            centerline=self.muted,
+            centerline_bare=self.ink,
+            crossing=self.muted,
+            crossing_bar=self.background,
+            paint=(self.ink, *self.paint[1:]),
+            unpainted=self.muted,
+        )
 
     def mark_color(self, mark: int) -> str:
         """Return the colour of a lane mark, an index into ``MARK_TYPES``."""
@@ -126,6 +144,7 @@ LIGHT = Theme(
     ground="#E9EBEE",
     ground_edge="#BFC5CD",
     tints=("#ECE4DA", "#E0E9E1", "#DCE2EA"),
+    strong_tints=("#E3BE8E", "#A5D3AC", "#9DBBE0"),
     centerline="#C6CCD5",
     centerline_bare="#A4ACB8",
     crossing="#D3D8DF",
@@ -134,6 +153,7 @@ LIGHT = Theme(
     unpainted="#DADEE4",
     role=("#A9AFB8", "#0072B2", "#005C44", "#D55E00"),
     role_edge=("#7C838E", "#00436A", "#003427", "#7A3600"),
+    partners=("#009E73", "#C2187A", "#1E90D2", "#B58900"),
     what_if="#C2187A",
     attention="#C2187A",
     # Likelier is darker.
@@ -151,6 +171,7 @@ DARK = Theme(
     ground="#22272E",
     ground_edge="#454D58",
     tints=("#332C25", "#253029", "#29313C"),
+    strong_tints=("#6B4E2E", "#2F5E3C", "#34507A"),
     centerline="#3A424D",
     centerline_bare="#566070",
     crossing="#303741",
@@ -159,6 +180,7 @@ DARK = Theme(
     unpainted="#343B45",
     role=("#78818D", "#2F8FD0", "#9DEBD4", "#F0823A"),
     role_edge=("#A3ABB6", "#A8D6F5", "#D5F7EE", "#FFD0AE"),
+    partners=("#2CC99A", "#FF7AC3", "#6CBBF2", "#E3C04B"),
     what_if="#FF7AC3",
     attention="#FF7AC3",
     # Likelier is brighter.

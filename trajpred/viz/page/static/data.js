@@ -67,6 +67,11 @@ class Scene {
     return step === this.zero ? "now" : `${seconds < 0 ? "−" : "+"}${Math.abs(seconds).toFixed(1)} s`;
   }
 
+  /** The last valid step of a track until `step`, -1 if there is none; its state is repeated until `step`. */
+  lastSeen(track, step) {
+    return this.valid[track].lastIndexOf("1", step);
+  }
+
   /** The step, or the last recorded one: forecasts may extend further. */
   recorded(step) {
     return Math.min(step, this.end);
@@ -97,7 +102,7 @@ class Scene {
       const [forecast, row] = [this.forecasts[m], this.rowOf[m]?.get(track)];
       if (row === undefined) return [];
       const made = this.madeAt(m);
-      const starts = this.isValid(track, made) && !(this.edited && m < this.models.length);
+      const starts = this.lastSeen(track, made) >= 0 && !(this.edited && m < this.models.length);
       const start = starts ? [this.position(track, made)] : []; // the recorded position is not that of an edited track
       const modes = forecast.probability[row].map((probability, k) => {
         const points = decodePoints(forecast.x[row][k], forecast.y[row][k]);

@@ -18,6 +18,7 @@ const HISTORY_WIDTHS = { OTHER: 1.3, SCORED: 1.7, EGO: 1.7, FOCAL: 2.8 };
 const MIN_MOVED_M = 1; // in the last second; road users of unknown type that moved less stand and are circles
 const MIN_SIZE_PX = 6;
 const MIN_HOLLOW_PX = 13; // large enough to recognise as hollow
+const UNSEEN_FONT = '10px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const FADES = 8; // steps of opacity along a history
 
 /** Place an outline at a pixel, turned counter-clockwise by `heading`, of a size in pixels. */
@@ -35,7 +36,8 @@ function traceOutline(ctx, ...placed) {
 /** Trace the body of a track, enlarged by `extra` pixels, and return its shape, pixel, heading and size. */
 function traceBody(pane, scene, track, step, { extra = 0, smallest = 0 } = {}) {
   const outline = OUTLINES[scene.type[track]] ?? DIAMOND;
-  const path = outline === CHEVRON ? scene.path(track, step - Math.round(1 / scene.step_s), step) : [];
+  const seen = scene.lastSeen(track, step);
+  const path = outline === CHEVRON ? scene.path(track, seen - Math.round(1 / scene.step_s), seen) : [];
   const [dx, dy] = path.length ? [0, 1].map((axis) => path.at(-1)[axis] - path[0][axis]) : [0, 0];
   const stands = outline === CHEVRON && Math.hypot(dx, dy) < MIN_MOVED_M;
   const shape = stands ? ELLIPSE : outline;
@@ -59,11 +61,24 @@ function bodyPixels(pane, scene, track, step) {
   return placeOutline(BODY_GRID, pixel, scene.headings[track][step], bodySize(scene, track));
 }
 
-/** Visible tracks at a step by rising role; without `others` only the focal and the selected one. */
+/** Whether a track that is not visible at a step has a future that is shown, which would start from nothing. */
+function isLost(pane, scene, track, step) {
+  const { forecast } = pane;
+  const hasModes = track === state.selected || (state.layers.others && ["FOCAL", "SCORED"].includes(scene.role[track]));
+  return hasModes && state.layers.modes && scene.isPredicted(forecast, track) && step >= scene.madeAt(forecast)
+    && !scene.isValid(track, step) && scene.lastSeen(track, step) >= 0;
+}
+
+/** How long before a step a track was last seen. */
+function unseenText(scene, track, step) {
+  return `${Number(((step - scene.lastSeen(track, step)) * scene.step_s).toPrecision(2))} s ago`;
+}
+
+/** Visible and lost tracks at a step by rising role; without `others` only the focal and the selected one. */
 function visibleTracks(pane, scene, step, others) {
   const rank = (track) => ROLES.indexOf(scene.role[track]) + (track === state.selected ? 0.5 : 0);
   return scene.tracks.filter((track) => (others || track === scene.focal || track === state.selected)
-    && scene.isValid(track, step) && pane.contains(scene.position(track, step), 8)).sort((a, b) => rank(a) - rank(b));
+    && (scene.isValid(track, step) || isLost(pane, scene, track, step)) && pane.contains(scene.position(track, step), 8)).sort((a, b) => rank(a) - rank(b));
 }
 
 /** Draw the path of each track up to `step`, fading in. */
@@ -87,19 +102,26 @@ function isRemoved(scene, track) {
   return state.layers.without && scene.removed.includes(track);
 }
 
-/** Draw each track as the outline of its type, coloured by role; removed ones hollow, the selected one ringed. */
+/** Draw each track as the outline of its type, coloured by role; removed and lost ones hollow, the selected one ringed. */
 function drawAgents(pane, scene, tracks, step, colors) {
   const { ctx } = pane;
   pane.usePixels();
   ctx.globalAlpha = state.step > step ? 0.55 : 1; // the last recorded state
   for (const track of tracks) {
     const removed = isRemoved(scene, track);
+    const lost = isLost(pane, scene, track, step);
     const body = traceBody(pane, scene, track, step, { smallest: removed ? MIN_HOLLOW_PX : 0 });
     ctx.setLineDash(removed ? [3, 2.5] : []);
     if (removed) pane.fillPath(colors.ground, colors.ink, 1.6);
+    else if (lost) pane.fillPath(colors.ground, colors.role_edge[scene.role[track]], 1.6);
     else pane.fillPath(colors.role[scene.role[track]], colors.role_edge[scene.role[track]], 1);
     ctx.setLineDash([]);
-    if (body.shape === RECTANGLE && !removed) {
+    if (lost) {
+      Object.assign(ctx, { font: UNSEEN_FONT, textAlign: "center", textBaseline: "top", lineJoin: "round" });
+      const below = Math.max(...body.size) / 2 + 3;
+      drawText(ctx, unseenText(scene, track, step), [body.pixel[0], body.pixel[1] + below], colors.muted, colors.halo);
+    }
+    if (body.shape === RECTANGLE && !removed && !lost) {
       const nose = Math.min(0.55 * Math.min(...body.size), 14);
       ctx.beginPath();
       traceOutline(ctx, CHEVRON.map(([x, y]) => [x + 0.45, y]), body.pixel, body.heading, [nose, nose]);

@@ -142,6 +142,8 @@ function describe(pane, scene, { track, mode, lane }) {
   if (mode) return describeMode(pane, scene, mode, exact);
   const speed = scene.speeds[track][scene.recorded(state.step)];
   const lines = [trackNames(scene, [track]), `${ROLE_NAMES[scene.role[track]]} · ${speed.toFixed(1)} m/s`];
+  const step = scene.recorded(state.step);
+  if (isLost(pane, scene, track, step)) lines.push(`last seen ${unseenText(scene, track, step)}`);
   const sender = drawnSenders(pane, scene).find((one) => one.track === track);
   if (sender) lines.push(`${exact(sender.share)} ${describeHeads(scene, state.selected)}`);
   if (isRemoved(scene, track)) return [...lines, "removed from this forecast"];
