@@ -24,6 +24,7 @@ from trajpred.integrations.table import SOURCE, TableOptions
 from trajpred.predictors import load_predictor
 from trajpred.predictors.forecast_store import forecast_store
 from trajpred.sources import RawScenario
+from trajpred.sources.tables import Preset, column_names
 from trajpred.store import ScenarioStore, prepare
 
 NAME = "trajpred.integrations.table:SOURCE"
@@ -455,6 +456,13 @@ def test_broken_recordings_are_reported_and_the_rest_is_prepared(tmp_path: Path)
     assert "03_tracks.csv, field 'frame': mixes steps of 0.04 and 0.12 s" in skipped["03_00000"]
     assert skipped["04_00000"].startswith("04_tracksMeta.csv: is not a readable table")
     assert sum(summary.scenarios.values()) == 8
+
+
+@pytest.mark.parametrize("names", [["frame", "x m"], ["frame"]])
+def test_names_of_columns_may_be_quoted(names: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "meta.csv"
+    file.write_text(",".join(f'"{name}"' for name in names) + "\n")
+    assert column_names(file, Preset("")) == names
 
 
 def test_info_shows_a_table_before_it_is_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import record, train
+from trajpred.training.progress import RunProgress
 from trajpred.training.record import RunLogger
 
 #: Settings of two steps and a validation of one batch.
@@ -103,6 +104,16 @@ def test_a_run_has_a_folder_of_its_own_whatever_its_loggers(
     folder, tracker = (Path(logger.log_dir) for logger in cli.trainer.loggers)
     assert Path(cli.trainer.log_dir) == folder == Path("runs/forecaster/version_0")
     assert tracker.parts[0] == "csv"
+
+
+@pytest.mark.parametrize(("terminal", "wanted"), [(True, True), (True, False), (False, True)])
+def test_a_bar_is_shown_on_terminals_that_want_one(
+    terminal: bool, wanted: bool, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    cli = train.TrainCLI([f"--data.store={store_path}", f"--trainer.enable_progress_bar={wanted}"])
+    assert (cli.trainer.progress_bar_callback is not None) == (terminal and wanted)
+    assert any(isinstance(callback, RunProgress) for callback in cli.trainer.callbacks) == wanted
 
 
 @pytest.mark.skipif(find_spec("comet_ml") is not None, reason="the package is installed")

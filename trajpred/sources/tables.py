@@ -315,7 +315,7 @@ def _first_line(path: Path) -> tuple[str, list[str]]:
     delimiter = max(",;\t", key=line[0].count)
     cells = [cell.strip().strip('"') for cell in line[0].split(delimiter)]
     if delimiter not in line[0] or (delimiter == "\t" and any(" " in cell for cell in cells)):
-        return " ", line[0].split()
+        return " ", [cell.strip('"') for cell in line[0].split()]
     return delimiter, cells
 
 

@@ -281,12 +281,14 @@ class TrainCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Add the curves of the run and what it prints; Lightning's bar is for terminals."""
         callbacks: list[pl.Callback] = [self.history]
-        if self.config.trainer.enable_progress_bar is not False:
+        shown = self.config.trainer.enable_progress_bar is not False
+        if shown:
             callbacks.append(RunProgress(self.history))
-        if sys.stdout.isatty():
+        with_bar = shown and sys.stdout.isatty()
+        if with_bar:
             callbacks.append(TQDMProgressBar())
         self.trainer_defaults = self.trainer_defaults | {"callbacks": callbacks}
-        return super().instantiate_trainer(**self.devices, **kwargs)
+        return super().instantiate_trainer(**self.devices, **kwargs, enable_progress_bar=with_bar)
 
     def instantiate_classes(self) -> None:
         with one_sentence():
