@@ -51,7 +51,7 @@ def test_a_store_without_training_scenarios_has_none_that_were_continued(tmp_pat
 
 def test_checkpoints_results_and_predictions(trained: Path, store: Path, tmp_path: Path) -> None:
     shipped = describe("argoverse-nano")[1]
-    assert shipped["steps"] == "50 + 60 of 0.1 s"
+    assert shipped["steps"] == "20 + 60 of 0.1 s"
     assert shipped["model"].endswith("M parameters")
     assert "7,377 scenarios of argoverse1" in shipped["training"]
     assert shipped["recipe"] == "argoverse-nano"

@@ -98,13 +98,13 @@ BROKEN = {
         lanelet2(),
         with_lanelet(WAY_TWICE, 11),
         "1 lanelet left out: 9",
-        "no unique way",
+        "not one way",
     ),
     "node twice": (
         lanelet2(),
         with_lanelet(NODE_TWICE, 11),
         "1 lanelet left out: 9",
-        "no unique way",
+        "not one way",
     ),
     "side of a lane": (
         town(),

@@ -42,9 +42,9 @@ def test_mirrored_model_equals_the_model_on_mirrored_scenes(
 
 
 def test_a_scene_in_which_nobody_was_seen_of_late_has_no_futures(sample_scenarios: list[Scenario]) -> None:
-    """The model predicts who was seen within the last second, and the focal track within 5 s."""
+    """The model predicts who was seen within the last second, and the focal track within 2 s."""
     steps = np.arange(120)
-    valid = np.stack((steps < 60, steps < 85))
+    valid = np.stack((steps < 90, steps < 105))
     position = np.stack((np.stack((0.5 * steps, 0 * steps), -1), np.stack((0.5 * steps, 5 + 0 * steps), -1)))
     category = [TrackCategory.FOCAL, TrackCategory.UNSCORED]
     road = [np.array([[-50.0, 0.0], [150.0, 0.0]])]
