@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -195,6 +196,13 @@ def predictions(folder: Path) -> Reader:
     return Reader(path.read_bytes(), parquet_of, of_file(path, read))
 
 
+def submission(folder: Path) -> Reader:
+    rows = np.column_stack((np.repeat([7, 8], 60), np.random.default_rng(0).normal(size=(120, 2))))
+    with h5py.File(path := folder / "submission.h5", "w") as file:
+        file.create_dataset("argoverse_forecasting", data=rows, compression="gzip")
+    return Reader(path.read_bytes(), bytes_of, of_file(path, lambda: FilePredictor(path)))
+
+
 def results(folder: Path) -> Reader:
     """Return the reader of evaluation results, as ``compare`` uses it."""
     results = ROOT / "datasets" / "argoverse1" / "results" / "reporting"
@@ -284,6 +292,7 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "store shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of),
     "store record (JSON)": record,
     "predictions (parquet)": predictions,
+    "predictions (HDF5)": submission,
     "results (JSON)": results,
     "bundle (zip)": bundle,
     "checkpoint (zip)": checkpoint,

@@ -158,6 +158,7 @@ def describe(
 ) -> tuple[str, Rows]:
     """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
     from trajpred.onboard.bundle import is_bundle
+    from trajpred.predictors.predictions_file import SUFFIXES
     from trajpred.store.shards import MANIFEST
 
     path = Path(what)
@@ -172,7 +173,7 @@ def describe(
         return f"Map {path}", _map(path, origin, crs)
     if path.suffix == ".json" and path.is_file():
         return f"Results {path}", _results(path)
-    if path.suffix == ".parquet" and path.is_file():
+    if path.suffix in SUFFIXES and path.is_file():
         return f"Predictions {path}", _predictions(path)
     if path.exists():
         return describe_raw(path)

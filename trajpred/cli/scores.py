@@ -49,9 +49,9 @@ def evaluate(
     Example: trajpred evaluate --checkpoint argoverse-nano --by class manoeuvre --out evaluation.parquet
 
     Args:
-        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), name of bundled weights
-            (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following. The modes of several
-            are merged.
+        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), name of bundled
+            weights (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following. The modes of
+            several are merged.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
         half: Evaluate only this half of the split: decide on one, report the other.

@@ -253,7 +253,7 @@ def visualize(
     Args:
         store: Folder written by prepare; by default the sample's.
         scenario: Ids, or unambiguous starts of them, from any split; by default the first of --split.
-        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet), or name of shipped
+        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), or name of shipped
             weights or of a baseline; without one the scenarios are drawn alone.
         split: Split to take scenarios from if none is named.
         half: Take only scenarios of this half of the split (docs/how-to/evaluate.md).

@@ -81,11 +81,13 @@ def install_command(extra: str) -> str:
     from importlib import metadata  # takes longer than all else that the package imports
 
     try:
-        wanted = metadata.requires("trajpred") or ()
-    except metadata.PackageNotFoundError:  # run from its folder without being installed
-        return f'pip install -e ".[{extra}]"'
+        wanted = metadata.requires("trajpred") or []
+    except metadata.PackageNotFoundError:
+        wanted = []
     marked = re.compile(rf"extra == ['\"]{extra}['\"]")
     requirements = [text for text in wanted if marked.search(text)]
+    if not requirements:  # run from its folder, without being installed or installed before the extra existed
+        return f'pip install -e ".[{extra}]"'
     names = [text.partition(";")[0].strip() for text in requirements]
     return f"pip install {shlex.join(names)}"
 

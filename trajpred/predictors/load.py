@@ -14,7 +14,7 @@ from trajpred.onboard.bundle import is_bundle
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import BundlePredictor, CheckpointPredictor
 from trajpred.predictors.derived import DerivedPredictor, EnsemblePredictor
-from trajpred.predictors.predictions_file import FilePredictor
+from trajpred.predictors.predictions_file import SUFFIXES, FilePredictor
 from trajpred.predictors.predictor import Predictor, future_steps
 
 
@@ -63,7 +63,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     Raises:
         DataError: there is no such predictor, or it has no joint futures.
     """
-    if Path(checkpoint).suffix == ".parquet":
+    if Path(checkpoint).suffix in SUFFIXES:
         file = FilePredictor(checkpoint)
         single = f"{checkpoint} has no joint futures: it contains one track per scenario"
         require(file.joint or not joint, "joint", single)

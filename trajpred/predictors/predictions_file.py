@@ -1,7 +1,8 @@
-"""Predictions files: forecasts in the parquet format of the Argoverse 2 challenges.
+"""Predictions files: forecasts in the format of the Argoverse 2 challenges (parquet) or Argoverse 1's (HDF5).
 
 A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``predicted_trajectory_x`` and
 ``predicted_trajectory_y`` (lists, metres, city frame). Mode k of all tracks of a scenario is one world.
+HDF5 is described in :mod:`~trajpred.predictors.submission_h5`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from trajpred.features.agents import last_poses
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
 from trajpred.predictors.predictor import Predictor, future_steps
+from trajpred.predictors.submission_h5 import SUFFIX as H5
+from trajpred.predictors.submission_h5 import read_submission
 
+#: The suffixes of predictions files.
+SUFFIXES = (".parquet", H5)
 #: Metres from its last observed position within which a future begins: others are in another frame.
 BEGINS_M = 50.0
 #: Speed (m/s) at which a track may have moved on unseen before its future begins.
@@ -41,6 +46,7 @@ class PredictionsFile:
         single: no scenario has more than one track, as in the single-agent challenge.
         problems: by scenario, problems in sentences; the tracks they name are omitted.
         note: a remark on the whole file, usually empty.
+        names_tracks: tracks have their own ids; otherwise each is the focal one of its scenario.
     """
 
     path: Path
@@ -49,6 +55,7 @@ class PredictionsFile:
     single: bool
     problems: dict[str, list[str]]
     note: str
+    names_tracks: bool
     _rows: Rows
     _tracks: Tracks
     _range: dict[str, slice]
@@ -63,6 +70,13 @@ class PredictionsFile:
         """List the usable tracks of a scenario; empty if the file does not contain it."""
         return self._tracks.track_id[self._range.get(scenario_id, slice(0))].tolist()
 
+    def _tracks_of(self, scenario: Scenario) -> list[str]:
+        """List the usable tracks of a scenario by its own ids."""
+        names = self.track_ids(scenario.scenario_id)
+        if self.names_tracks:
+            return names
+        return [scenario.focal_id] * len(names)
+
     def steps(self, scenario_id: str) -> int:
         """F, the number of steps predicted for a scenario; 0 without usable tracks."""
         return int(self._tracks.steps[self._range.get(scenario_id, slice(0))].max(initial=0))
@@ -76,7 +90,7 @@ class PredictionsFile:
         place = row_of(scenario.tracks.track_id[rows].tolist())
         in_file: list[int] = []
         in_scenario: list[int] = []
-        for i, name in enumerate(self.track_ids(scenario.scenario_id)):
+        for i, name in enumerate(self._tracks_of(scenario)):
             if name in place:
                 in_file.append(i)
                 in_scenario.append(place[name])
@@ -110,7 +124,7 @@ class PredictionsFile:
         if scenario.scenario_id not in self._range:
             return ["the scenario is not in the file"]
         tracks = scenario.tracks
-        predicted = set(self.track_ids(scenario.scenario_id))
+        predicted = set(self._tracks_of(scenario))
         problems: list[str] = []
         if scenario.focal_id not in predicted:
             problems.append(f"focal track {scenario.focal_id} is missing")
@@ -136,9 +150,11 @@ def read_predictions(path: str | Path) -> PredictionsFile:
     missing ones are reported by :meth:`PredictionsFile.missing`.
 
     Raises:
-        DataError: no such file, not a parquet file, or a column is missing or has an unusable type.
+        DataError: no such file, not a parquet or HDF5 file, or a column is missing or has an unusable type.
     """
-    rows = read_rows(Path(path))
+    path = Path(path)
+    is_submission = path.suffix == H5
+    rows = read_submission(path) if is_submission else read_rows(path)
     all_tracks = group_tracks(rows)
     usable, problems = check(rows, all_tracks)
     tracks, marginal_scenarios = sort_modes(usable)
@@ -152,12 +168,13 @@ def read_predictions(path: str | Path) -> PredictionsFile:
         note = f"in {counted} each track has its own probabilities, as before av2 0.3"
         note += ": read as marginal predictions, not as joint ones"
     return PredictionsFile(
-        path=Path(path),
+        path=path,
         scenario_ids=ids,
         joint={scenario_id: scenario_id not in marginal for scenario_id in ids},
         single=len(all_tracks.modes) == len(ids),
         problems=problems,
         note=note,
+        names_tracks=not is_submission,
         _rows=rows,
         _tracks=tracks,
         _range=dict(zip(ids, map(slice, bounds[:-1], bounds[1:]), strict=True)),
