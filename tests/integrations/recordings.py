@@ -1,4 +1,4 @@
-"""Generated recordings in the format of inD, for tests and a tutorial: traffic at a crossing, 25 Hz."""
+"""Generated recordings in the format of inD, for tests: traffic at a crossing, 25 Hz."""
 
 from __future__ import annotations
 
