@@ -108,7 +108,7 @@ def test_predictions_files_are_rejected(store_path: Path, tmp_path: Path) -> Non
 
 def test_compared_predictors_forecast_the_seconds_of_the_shortest(scenario: Scenario) -> None:
     """A model of 3 s beside constant velocity, whose forecast of 6 s is cut; also at another time step."""
-    teacher = load_predictor(ROOT / "datasets" / "argoverse1" / "trained" / "teacher-2s.pt")
+    teacher = load_predictor(ROOT / "datasets" / "argoverse1" / "trained" / "teacher.pt")
     steady = load_predictor("constant_velocity")
     for recorded, steps in ((scenario, 30), (resample(scenario, 0.25), 12)):
         whole = steady([recorded])[0].trajectory
