@@ -93,6 +93,8 @@ def test_lanes_are_taken_away() -> None:
     assert len(changed.map.crossing_id) == len(changed.map.drivable_area_id) == 1
     alone = scenario_on(changed.map, "road")
     assert alone.tracks.position[0, -1] == pytest.approx(make_map().centerline[0][1])
+    with pytest.raises(DataError, match="has no lanes"):
+        scenario_on(LaneMap(), "nowhere")
 
 
 def test_an_earlier_time_predicts_what_was_predicted_then(model: Predictor, real_scene: Scenario) -> None:
@@ -111,12 +113,14 @@ WRONG: list[tuple[Any, str]] = [
     ({"moved": {"car": 5}}, "must be an object"),
     ({"moved": {"car": {"z": 1}}}, "'z', none of x, y, turn"),
     ({"moved": {"car": {"x": "1"}}}, "must be a number, is '1'"),
+    ({"moved": {"car": {"x": None}}}, "field 'x': must be a number"),
     ({"moved": {"car": {"x": float("nan")}}}, "beyond what can be edited: nan"),
     ({"moved": {"car": {"speed": -1}}}, "beyond what can be edited: -1"),
     ({"moved": {"nobody": {}}}, "'nobody' is not in this scenario"),
     ({"removed": [["car"]]}, "must be a list of str"),
     ({"removed": ["car"]}, "focal one"),
     ({"added": [{"object_type": "vehicle", "x": 1}]}, "field 'y': must be a number"),
+    ({"added": [{"object_type": "vehicle", "x": 1, "y": 1, "speed": None}]}, "'speed': must be a number"),
     ({"added": [{"object_type": "ufo", "x": 1, "y": 1}]}, "is 'ufo', none of vehicle"),
     ({"added": [{"object_type": "vehicle", "x": 1, "y": 1}] * 101}, "at most 100"),
     ({"lanes": ["17"]}, "'17' is not in the map"),

@@ -58,8 +58,7 @@ def apply(scenario: Scenario, edits: Mapping[str, Any]) -> Scenario:
     Example:
         >>> changed = apply(scenario, {"moved": {"0": {"x": 2.5, "turn": 0.3}}})
     """
-    require(isinstance(edits, Mapping), "edits", f"must be an object, is {quoted(edits)}")
-    _require_known(edits, PARTS, "edits")
+    _require_object(edits, PARTS, "edits")
     for name, part in edits.items():
         kind = dict if name == "added" else str
         fits = isinstance(part, PARTS[name]) and all(isinstance(item, kind) for item in part)
@@ -81,23 +80,26 @@ def without_future(scenario: Scenario) -> Scenario:
     return recut(recut(scenario, observed, 0), observed, scenario.num_steps - observed)
 
 
-def _require_known(content: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
+def _require_object(content: Any, known: Mapping[str, Any], where: str) -> None:
+    require(isinstance(content, Mapping), where, f"must be an object, is {quoted(content)}")
     for name in content:
         require(name in known, where, f"has {quoted(name)}, none of {', '.join(known)}")
 
 
 def _filled(content: Any, defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the checked values of a road user, and the defaults of the others."""
-    require(isinstance(content, Mapping), where, f"must be an object, is {quoted(content)}")
-    _require_known(content, defaults, where)
+    _require_object(content, defaults, where)
     values = {**defaults, **content}
     for name, value in values.items():
         if name == "object_type":
             require(value in OBJECT_TYPES, name, f"is {quoted(value)}, none of {', '.join(OBJECT_TYPES)}")
-        elif value is not None or defaults is not POSE:
-            values[name] = as_number(value, name)
-            within = abs(values[name]) <= LIMITS[name] and (name != "speed" or values[name] >= 0)
-            require(within, name, f"is beyond what can be edited: {values[name]:g}")
+            continue
+        if defaults is POSE and name == "speed" and value is None:  # as recorded
+            continue
+        number = as_number(value, name)
+        lowest = 0.0 if name == "speed" else -LIMITS[name]
+        require(lowest <= number <= LIMITS[name], name, f"is beyond what can be edited: {number:g}")
+        values[name] = number
     return values
 
 
@@ -177,7 +179,11 @@ def at_step(scenario: Scenario, observed: int) -> Scenario:
 
 
 def scenario_on(lanes: LaneMap, name: str) -> Scenario:
-    """Return a map with one car on the lane nearest to its middle, to explore it."""
+    """Return a map with one car on the lane nearest to its middle, to explore it.
+
+    Raises: DataError if it has no lanes.
+    """
+    require(len(lanes) > 0, "map", "has no lanes")
     poses = np.stack([middle_pose(line) for line in polylines(lanes.centerline)])
     x, y, heading = poses[norm(poses[:, :2] - np.median(poses[:, :2], axis=0)).argmin()]
     time = (np.arange(ALONE_STEPS) - ALONE_STEPS + 1) * STEP_S
