@@ -1,4 +1,4 @@
-"""What if: scenarios that are edited by hand, and the page on which models answer while one does it."""
+"""What if: scenarios edited by hand, and the page on which models answer every edit."""
 
 from trajpred.viz.explore.edits import apply, at_step, scenario_on
 

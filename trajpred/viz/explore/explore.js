@@ -12,6 +12,7 @@ const editor = {
   recorded: null, // the scene as it was recorded
   known: null, // forecasts of the recorded scene as of a time: {observed, models}
   edits: NONE, accepted: NONE, // accepted by the server
+  added: null, // the row of a road user to select when the models have answered
   script: "", busy: false, waiting: false, takesLanes: false,
 };
 const round = (value, digits = 2) => Number(value.toFixed(digits));
@@ -57,14 +58,14 @@ function refuse(sentence) {
 /** Show a scene, and whose mean future moved how far, the farthest first. */
 function show(scene, edits, script) {
   Object.assign(editor, { accepted: edits, script });
-  Object.assign(state, { scene });
+  state.scene = scene;
   Object.assign(scene, { last: editor.recorded.last, zero: editor.recorded.zero }); // time is that of the recording
   state.layers.without = Boolean(scene.edited);
   if (scene.tracks.includes(editor.added)) [state.selected, editor.added] = [editor.added, null];
   if (!scene.tracks.includes(state.selected)) state.selected = scene.focal;
   document.body.classList.toggle("edited", Boolean(scene.edited));
-  Object.assign(get("script"), { disabled: !script });
-  Object.assign(get("recorded"), { disabled: !scene.edited });
+  get("script").disabled = !script;
+  get("recorded").disabled = !scene.edited;
   setStep(state.step);
   updatePanels();
   const shiftOf = (track) => scene.without.map(({ tracks, shift_m }) => shift_m[tracks.indexOf(track)] ?? null);
@@ -272,8 +273,8 @@ function initEditor() {
     get("code").lastChild.textContent = editor.script;
     get("code").showModal();
   }, { id: "script", disabled: true });
-  Object.assign(add(bar, "output"), { id: "said" });
-  Object.assign(add(bar, "ol"), { id: "shifts" });
+  add(bar, "output").id = "said";
+  add(bar, "ol").id = "shifts";
   add(get("shifts"), "li", HINT);
   const code = Object.assign(add(document.body, "dialog"), { id: "code" });
   const form = Object.assign(add(code, "form"), { method: "dialog" });

@@ -7,6 +7,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
@@ -67,7 +68,8 @@ class Explorer:
         self.token = secrets.token_urlsafe(16)
         self.scenarios = {scenario.scenario_id: scenario for scenario in scenarios}
         self._lock = threading.Lock()  # one forecast at a time
-        self._latest: tuple[tuple[str, int], Scenario, list[ModelResult]] | None = None
+        # Edits of the same scenario and time follow one another.
+        self._as_recorded = lru_cache(maxsize=1)(self._predict_recorded)
         models = list(predictors.values())
         index, scenes = pack_page(scenarios, models, progress="scenarios", on_error=on_error)
         index["token"] = self.token
@@ -90,7 +92,9 @@ class Explorer:
         Raises: DataError naming the part that is wrong.
         """
         require(isinstance(request, dict), "request", f"must be an object, is {quoted(request)}")
-        name, observed, edits = (request.get(key) for key in ("scene", "observed", "edits"))
+        name = request.get("scene")
+        observed = request.get("observed")
+        edits = request.get("edits")
         is_known = isinstance(name, str) and name in self.scenarios
         require(is_known, "scene", f"there is no scene {quoted(name)}")
         require(type(observed) is int, "observed", f"must be a whole number, is {quoted(observed)}")
@@ -114,13 +118,11 @@ class Explorer:
         )
         return reply
 
-    def _as_recorded(self, name: str, observed: int) -> tuple[Scenario, list[ModelResult]]:
-        """Return a scenario as of a time and its forecasts without edits; the latest ones are kept."""
-        if self._latest is None or self._latest[0] != (name, observed):
-            scenario = at_step(self.scenarios[name], observed)
-            results = [model_results(predictor, [scenario])[0] for predictor in self.predictors.values()]
-            self._latest = (name, observed), scenario, results
-        return self._latest[1:]
+    def _predict_recorded(self, name: str, observed: int) -> tuple[Scenario, list[ModelResult]]:
+        """Return a scenario as of a time and its forecasts without edits."""
+        scenario = at_step(self.scenarios[name], observed)
+        results = [model_results(predictor, [scenario])[0] for predictor in self.predictors.values()]
+        return scenario, results
 
 
 class Server(ThreadingHTTPServer):
@@ -149,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
-        [token] = parse_qs(query).get("token", [""])[:1]
+        token = parse_qs(query).get("token", [""])[0]
         if self._is_allowed(token, path, "/"):
             self._send(200, self.server.explorer.page, "text/html")
 
