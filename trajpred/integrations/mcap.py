@@ -12,7 +12,6 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
-from trajpred.data.checks import row_of
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import Pose, to_global
@@ -21,6 +20,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, Tracks
 from trajpred.integrations.recorded_drive import TrackedObjects, ros_messages, ros_types
 from trajpred.onboard.stream import OnboardForecast
+from trajpred.viz.agent_layer import RECTANGLE, ago
 from trajpred.viz.scene import future_rows
 from trajpred.viz.style import DARK, Role
 
@@ -174,7 +174,7 @@ BOX_HEIGHT = 1.5
 #: Height of text (metres).
 TEXT_HEIGHT = 1.0
 #: The closed outline of a box of length and width 1.
-CORNERS = np.array([[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5], [0.5, 0.5]])
+CORNERS = np.concatenate((RECTANGLE, RECTANGLE[:1]))
 #: Seconds of history that follow each road user.
 HISTORY_S = 2.0
 #: Seconds between the points of a mode.
@@ -244,25 +244,23 @@ class SceneMessages:
         """
         recent = round(HISTORY_S / step_s) + 1
         stride = max(1, round(POINT_S / step_s))
-        predicted: dict[str, int] = {}
+        predicted = np.full(len(tracks), -1)
         if forecast is not None:
-            predicted = row_of(forecast.track_id.tolist())
+            predicted = forecast.rows(tracks.track_id)
         entities: list[Any] = []
         boxes = tracks.box()
         now = tracks.valid.shape[1] - 1
         last_seen = tracks.last_seen(now + 1)
-        is_predicted = np.isin(tracks.track_id, list(predicted))
-        shown = (last_seen == now) | (is_predicted & (last_seen >= 0))
+        shown = (last_seen == now) | ((predicted >= 0) & (last_seen >= 0))
         for row in np.flatnonzero(shown).tolist():
             name = str(tracks.track_id[row])
-            kind = int(tracks.object_type[row])
             seen = int(last_seen[row])
             color = DARK.role[Role.EGO if name == EGO_ID else Role.OTHER]
             past = tracks.position[row, -recent:][tracks.valid[row, -recent:]]
             lines = [self._line(past, HISTORY_WIDTH, color)]
-            facts = {"type": OBJECT_TYPES[kind]}
-            if forecast is not None and name in predicted:
-                agent = predicted[name]
+            facts = {"type": OBJECT_TYPES[tracks.object_type[row]]}
+            agent = predicted[row]
+            if forecast is not None and agent >= 0:
                 modes = likely_modes(forecast.probability[agent], min_probability)
                 probability = forecast.probability[agent, modes]
                 paths = forecast.trajectory[agent, modes][:, stride - 1 :: stride]
@@ -271,19 +269,20 @@ class SceneMessages:
                 facts["probability"] = ", ".join(f"{share:.2f}" for share in probability)
             if name in truth:
                 lines.append(self._line(truth[name], TRUTH_WIDTH, DARK.ink))
-            typical = np.array([*boxes[row], BOX_HEIGHT])
-            measured = size.get(name, typical)
+            known = np.array([*boxes[row], BOX_HEIGHT])
+            measured = size.get(name, known)
             pose = Pose(tracks.position[row, seen], tracks.heading[row, seen])
-            extent = np.where(measured > 0, measured, typical)
+            extent = np.where(measured > 0, measured, known)
+            cubes: list[Any] = []
+            texts: list[Any] = []
             if seen == now:
-                box = self._box(pose.position, float(pose.heading), extent, color)
-                entities.append(self._entity(time_ns, name, lines, facts, cubes=[box]))
-                continue
-            facts["last seen"] = f"{(now - seen) * step_s:.2g} s ago"
-            outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
-            lines.append(self._line(outline, HISTORY_WIDTH, color))
-            text = self._text(pose.position, facts["last seen"], color)
-            entities.append(self._entity(time_ns, name, lines, facts, texts=[text]))
+                cubes.append(self._box(pose.position, float(pose.heading), extent, color))
+            else:
+                facts["last seen"] = ago((now - seen) * step_s)
+                outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
+                lines.append(self._line(outline, HISTORY_WIDTH, color))
+                texts.append(self._text(pose.position, facts["last seen"], color))
+            entities.append(self._entity(time_ns, name, lines, facts, cubes, texts))
         return self._update(time_ns, entities)
 
     def viewpoint(self, time_ns: int, position: NDArray[np.float64], heading: float = 0.0) -> Any:
@@ -309,7 +308,6 @@ class SceneMessages:
         name: str,
         lines: list[Any],
         facts: Mapping[str, str],
-        *,
         cubes: Sequence[Any] = (),
         texts: Sequence[Any] = (),
     ) -> Any:

@@ -57,6 +57,12 @@ def roles(scenario: Scenario) -> np.ndarray:
     return role
 
 
+def is_lost(scenario: Scenario) -> np.ndarray:
+    """Return whether each track ``[A]`` was last seen before the last observed step."""
+    step = scenario.last_seen
+    return (step >= 0) & (step < scenario.num_observed - 1)
+
+
 def visible_agents(scenario: Scenario, view: View, kept: np.ndarray | None = None) -> np.ndarray:
     """Return the rows of the tracks in view at the last observed step, by rising role.
 
@@ -126,13 +132,13 @@ def draw_agents(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) ->
 
     Agents that were last seen before the last observed step are hollow, with the time since then.
     """
-    is_lost = scenario.last_seen[rows] < scenario.num_observed - 1
-    present = rows[~is_lost]
+    lost = is_lost(scenario)[rows]
+    present = rows[~lost]
     is_focal = present == scenario.focal
     # The thicker outline identifies the focal agent without colour.
     _draw_bodies(axes, view, scenario, present[~is_focal], Layer.AGENT, width=0.6, gid="agents")
     _draw_bodies(axes, view, scenario, present[is_focal], Layer.FOCAL_AGENT, width=1.5, gid="focal-agent")
-    _draw_lost(axes, view, scenario, rows[is_lost])
+    _draw_lost(axes, view, scenario, rows[lost])
 
 
 def _draw_bodies(
@@ -167,9 +173,10 @@ def _draw_lost(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> 
         edgecolors=colors,
     )
     halo = [withStroke(linewidth=1.8, foreground=view.theme.halo)]
-    for row, body in zip(rows.tolist(), bodies, strict=True):
+    unseen_s = (scenario.num_observed - 1 - scenario.last_seen[rows]) * scenario.step_s
+    for seconds, body in zip(unseen_s.tolist(), bodies, strict=True):
         axes.annotate(
-            unseen(scenario, row),
+            ago(seconds),
             xy=(body[:, 0].mean(), body[:, 1].min()),
             xytext=(0, -2),
             textcoords="offset points",
@@ -183,10 +190,9 @@ def _draw_lost(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> 
         )
 
 
-def unseen(scenario: Scenario, row: int) -> str:
-    """Describe how long before the last observed step a track was last seen."""
-    steps = scenario.num_observed - 1 - int(scenario.last_seen[row])
-    return f"{steps * scenario.step_s:.2g} s ago"
+def ago(seconds: float) -> str:
+    """Describe how long ago a track was last seen."""
+    return f"{seconds:.2g} s ago"
 
 
 def draw_histories(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import arc_length, norm, points_along
 from trajpred.data.scenario import Scenario
 from trajpred.features.agents import last_poses
-from trajpred.viz.agent_layer import agent_outlines, roles
+from trajpred.viz.agent_layer import agent_outlines, is_lost, roles
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
 from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
 
@@ -78,18 +78,19 @@ def draw_modes(
     is_focal = rows == scenario.focal
     is_predicted = predicted >= 0
     others = predicted[is_predicted & ~is_focal]
-    meeting = meeting_rows(scenario, forecast, others)[: len(view.theme.partners)]
-    shown = _shortened(forecast, steps)
+    has_several = forecast.probability.shape[1] > 1
+    shown = forecast if steps is None else forecast.first(steps)
     _draw_links(axes, view, scenario, shown, rows[is_predicted])
-    if forecast.probability.shape[1] > 1:
+    if has_several:
         _draw_other_modes(axes, view, shown, others)
     else:
+        meeting = meeting_rows(scenario, forecast, others)[: len(view.theme.partners)]
         _draw_single_modes(axes, view, shown, others, meeting)
     for row in predicted[is_predicted & is_focal].tolist():
         if forecast.scale is not None:
             _draw_bands(axes, view, scenario, shown, row)
         _draw_focal_modes(axes, view, shown, row)
-        if labels and forecast.probability.shape[1] > 1:
+        if labels and has_several:
             _draw_probabilities(axes, view, scenario, shown, row)
 
 
@@ -100,23 +101,14 @@ def color_values(forecast: Forecast) -> np.ndarray:
     return np.ones_like(forecast.probability)
 
 
-def _shortened(forecast: Forecast, steps: int | None) -> Forecast:
-    """Return the first ``steps`` steps of all futures, None for all."""
-    arrays: dict[str, Any] = {}
-    for name, values in forecast.arrays.items():
-        if values.ndim > 2:
-            arrays[name] = values[:, :, :steps]
-    return replace(forecast, **arrays)
-
-
 def meeting_rows(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> np.ndarray:
     """Return those of the forecast's ``rows`` whose only mode meets the focal agent's, the nearest first.
 
     Two moving road users meet where they pass the same place, within :data:`MEETING_M`, at most
-    :data:`MEETING_S` apart. Empty if there are several modes, or the focal agent is not predicted.
+    :data:`MEETING_S` apart. Empty if the focal agent is not predicted.
     """
     [focal] = forecast.rows(np.array([scenario.focal_id]))
-    if focal < 0 or forecast.probability.shape[1] > 1:
+    if focal < 0:
         return rows[:0]
     path = forecast.trajectory[:, 0]
     F = path.shape[1]
@@ -130,11 +122,10 @@ def meeting_rows(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> np
 
 def _draw_links(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> None:
     """Connect those of ``rows`` that were last seen earlier with the start of their likeliest mode."""
-    step = scenario.last_seen[rows]
-    lost = rows[(step >= 0) & (step < scenario.num_observed - 1)]
+    lost = rows[is_lost(scenario)[rows]]
     agent = forecast.rows(scenario.tracks.track_id[lost])
     likeliest = forecast.probability[agent].argmax(axis=1)
-    starts = scenario.tracks.position[lost, scenario.last_seen[lost]]
+    starts = last_poses(scenario, lost).position
     ends = forecast.trajectory[agent, likeliest, 0]
     links = np.stack((starts, ends), axis=1)
     look: dict[str, Any] = {"colors": view.theme.muted, "linewidths": 0.9, "linestyles": [LINK_DOTS]}
