@@ -39,11 +39,7 @@ def draw_map(axes: Axes, view: View, lanes: LaneMap) -> None:
     # Edges first: where two areas abut, the fill of the second hides the line between them.
     edges = [np.concatenate((area, area[:1])) for area in areas]
     add_lines(axes, edges, Layer.GROUND - 0.5, colors=view.theme.ground_edge, linewidths=1.6)
-    # Maps of vehicles have no drivable areas: their lanes are the road.
-    ground = areas
-    if not ground:
-        ground = [outline for outline, _ in lane_outlines(view, lanes)]
-    _fill(axes, ground, view.theme.ground, Layer.GROUND)
+    _fill(axes, ground_areas(view, lanes), view.theme.ground, Layer.GROUND)
     tinted: list[list[np.ndarray]] = [[] for _ in TINTS]
     for outline, tint in lane_tints(view, lanes):
         tinted[tint].append(outline)
@@ -141,7 +137,7 @@ def map_entries(view: View, lanes: LaneMap) -> list[Line2D]:
     """Return entries for the legend of a map alone: lanes, their types and directions, crossings."""
     theme = view.theme
     areas: list[tuple[str, str]] = []
-    if lane_outlines(view, lanes) or view.visible(polylines(lanes.drivable_area)):
+    if ground_areas(view, lanes):
         areas.append(("lane", theme.ground))
     tints = {tint for _, tint in lane_tints(view, lanes)}
     areas += [(TINT_NAMES[tint], theme.tints[tint]) for tint in sorted(tints)]
@@ -152,14 +148,13 @@ def map_entries(view: View, lanes: LaneMap) -> list[Line2D]:
         Line2D([], [], linestyle="none", marker="s", markersize=6.5, color=color, label=label)
         for label, color in areas
     ]
-    arrow = Path(CHEVRON)
     entries.append(
         Line2D(
             [],
             [],
             color=theme.centerline_bare,
             linestyle="none",
-            marker=arrow,
+            marker=Path(CHEVRON),
             markersize=6.0,
             label="direction",
         )
@@ -183,6 +178,17 @@ def map_parts(lanes: LaneMap) -> list[np.ndarray]:
         inside = bounds[part_of_line == part]
         extents.append(np.stack((inside[:, :2].min(axis=0), inside[:, 2:].max(axis=0))))
     return extents
+
+
+def ground_areas(view: View, lanes: LaneMap) -> list[np.ndarray]:
+    """Return the outlines of the road in view: the drivable areas, or else the lanes.
+
+    Maps of vehicles have no drivable areas.
+    """
+    areas = view.visible(polylines(lanes.drivable_area))
+    if areas:
+        return areas
+    return [outline for outline, _ in lane_outlines(view, lanes)]
 
 
 def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:

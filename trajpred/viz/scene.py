@@ -114,7 +114,8 @@ def draw_scene(
     predicted = futures
     if drawn is not None and world is not None and tracks is None:
         predicted = predicted_rows(scenario, drawn)
-    rows = visible_agents(scenario, view, np.append(np.union1d(futures, predicted), scenario.focal))
+    kept = np.concatenate((futures, predicted, [scenario.focal]))
+    rows = visible_agents(scenario, view, kept)
     draw_map(axes, view, scenario.map)
     draw_histories(axes, view, scenario, rows)
     draw_agents(axes, view, scenario, rows)
@@ -224,12 +225,12 @@ def draw_lane_map(
     axes = _new_axes(get_theme(theme), plain, width_mm)
     axes, view = _open_view(middle, radius_m, get_theme(theme).for_map, axes)
     draw_map(axes, view, lane_map)
-    entries = [*map_entries(view, lane_map), *draw_links(axes, view, lane_map)]
+    links = draw_links(axes, view, lane_map)
     draw_scale_bar(axes, view)
     if plain:
         return _figure_of(axes)
     if 2 * radius_m * view.points_per_metre >= SMALL_PANEL:
-        draw_entries(axes, view, entries)
+        draw_entries(axes, view, [*map_entries(view, lane_map), *links])
     caption_line(axes, view, 0, title, "title")
     return _figure_of(axes)
 

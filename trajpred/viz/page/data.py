@@ -26,7 +26,7 @@ from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.map_layer import (
     boundaries,
     crossings,
-    lane_outlines,
+    ground_areas,
     lane_tints,
     middle_pose,
     offset_line,
@@ -74,16 +74,13 @@ def pack_map(lanes: LaneMap, origin: np.ndarray) -> dict[str, Any]:
     everywhere = View(origin, 1e9, 1.0)
     outlines, bars = crossings(everywhere, lanes)
     centerlines = polylines(lanes.centerline)
-    ground = polylines(lanes.drivable_area)
-    if not ground:  # as in maps of vehicles, whose lanes are the road
-        ground = [outline for outline, _ in lane_outlines(everywhere, lanes)]
     tints: list[dict[str, Any]] = []
     for outline, tint in lane_tints(everywhere, lanes):
         area = _pack_polygon(outline, origin)
         area["tint"] = tint
         tints.append(area)
     return {
-        "ground": [_pack_polygon(polygon, origin) for polygon in ground],
+        "ground": [_pack_polygon(outline, origin) for outline in ground_areas(everywhere, lanes)],
         "tint": tints,
         "crossing": [_pack_polygon(outline, origin) for outline in outlines],
         "bar": [_pack_polygon(bar, origin) for bar in bars],
