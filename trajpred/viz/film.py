@@ -101,18 +101,19 @@ class Film(Sequence[np.ndarray]):
     ) -> None:
         require(fps > 0, "fps", f"must be above 0, is {fps}")
         self.scenario = scenario
-        self.forecast = forecast
+        self.forecast: Forecast | None = None
         self.horizon = 0
         self.rows = future_rows(scenario)
         self.predicted = self.rows
         forecasts: list[Forecast] = []
         if forecast is not None:
+            drawn = forecast
             if world is not None:
-                self.forecast = forecast.world(world)
-            forecasts = [self.forecast or forecast]
-            self.horizon = forecast.trajectory.shape[2]
-        if forecasts and world is not None:
-            self.predicted = predicted_rows(scenario, forecasts[0])
+                drawn = forecast.world(world)
+                self.predicted = predicted_rows(scenario, drawn)
+            self.forecast = drawn
+            self.horizon = drawn.trajectory.shape[2]
+            forecasts.append(drawn)
         self.frames = timeline(scenario, self.horizon, fps)
         self.axes, self.view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme)
         figure = draw_scene(scenario, forecast, radius_m=radius_m, world=world, theme=theme, axes=self.axes)

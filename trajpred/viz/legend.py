@@ -157,8 +157,7 @@ def _single_entries(view: View, scenario: Scenario, forecast: Forecast) -> list[
     theme = view.theme
     [darkest] = theme.mode_colors(np.ones(1))
     entries = [Line2D([], [], color=darkest, linewidth=FOCAL_WIDTHS[1], label="predicted future")]
-    rows = np.arange(len(forecast.track_id))
-    others = rows[forecast.track_id != scenario.focal_id]
+    others = np.flatnonzero(forecast.track_id != scenario.focal_id)
     thin, wide = SINGLE_WIDTHS
     meeting = meeting_rows(scenario, forecast, others)[: len(theme.partners)]
     if len(meeting):
