@@ -65,8 +65,7 @@ function readAddress() {
 /** Write the current view to the address without a history entry; not while playing. */
 function updateAddress() {
   if (!state.scene || state.playing) return;
-  const { zero, step_s } = state.scene;
-  const t = ((state.step - zero) * step_s).toFixed(step_s < 0.09 ? 3 : 1);
+  const t = state.scene.seconds(state.step).toFixed(state.scene.step_s < 0.09 ? 3 : 1);
   const hash = `#scene=${encodeURIComponent(state.scene.id)}&t=${t}${extension.address?.() ?? ""}`;
   if (hash !== location.hash) history.replaceState(null, "", hash);
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Reads the data stored in the page, see scene_data.py.
+// Reads the data stored in the page, see page/data.py.
 
 const index = JSON.parse(document.getElementById("index").textContent);
 const METRE = 0.01; // lengths are stored in centimetres
@@ -61,9 +61,14 @@ class Scene {
     return this.valid[track][step] === "1";
   }
 
-  /** The time of a step relative to the last observed one, such as "−1.2 s". */
+  /** The time of a step in seconds, relative to the last observed one. */
+  seconds(step) {
+    return (step - this.zero) * this.step_s;
+  }
+
+  /** The same in words, such as "−1.2 s". */
   time(step) {
-    const seconds = (step - this.zero) * this.step_s;
+    const seconds = this.seconds(step);
     return step === this.zero ? "now" : `${seconds < 0 ? "−" : "+"}${Math.abs(seconds).toFixed(1)} s`;
   }
 

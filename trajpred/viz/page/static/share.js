@@ -34,7 +34,6 @@ function savePicture() {
       ctx.fillText(text, ratio * (x + 8), ratio * (y - 26 + 17 * line), ratio * (places[i].width - 16));
     });
   });
-  const seconds = ((state.step - scene.zero) * scene.step_s).toFixed(1);
-  const name = `${scene.id}_${seconds}s.png`.replace(/[^\w.-]/g, "_");
+  const name = `${scene.id}_${scene.seconds(state.step).toFixed(1)}s.png`.replace(/[^\w.-]/g, "_");
   Object.assign(document.createElement("a"), { href: canvas.toDataURL("image/png"), download: name }).click();
 }
