@@ -112,7 +112,10 @@ def test_the_longest_caption_fits() -> None:
 
 
 def test_legend_contains_only_what_is_drawn() -> None:
-    """No cyclist: it was lost before the last observed step; no forecast, no static object."""
+    """No cyclist: it was lost before the last observed step; no forecast, no static object.
+
+    Of single modes, that of the bus meets the focal agent's, but the bus is not scored.
+    """
     legend = draw_scene(make_scenario()).axes[0].get_legend()
     assert legend is not None
     agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
@@ -121,3 +124,8 @@ def test_legend_contains_only_what_is_drawn() -> None:
     legend = draw_scene(make_scenario(OBSERVED)).axes[0].get_legend()
     assert legend is not None
     assert not lines & {entry.get_text() for entry in legend.get_texts()} - {"history"}
+    single = make_forecast(make_scenario(), ("car", "walker", "bus")).world(1)
+    legend = draw_scene(make_scenario(), single).axes[0].get_legend()
+    assert legend is not None
+    futures = {"predicted future", "of others"}
+    assert {entry.get_text() for entry in legend.get_texts()} == agents | lines | futures

@@ -114,7 +114,7 @@ def draw_scene(
     predicted = futures
     if drawn is not None and world is not None and tracks is None:
         predicted = predicted_rows(scenario, drawn)
-    kept = np.concatenate((futures, predicted, [scenario.focal]))
+    kept = np.union1d(np.append(futures, scenario.focal), predicted)
     rows = visible_agents(scenario, view, kept)
     draw_map(axes, view, scenario.map)
     draw_histories(axes, view, scenario, rows)
@@ -133,7 +133,8 @@ def draw_scene(
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
     draw_caption(axes, view, scenario, forecast, world=world, what_if=what_if, small=small)
     if not small:
-        draw_legend(axes, view, scenario, rows, futures, drawn, overlay)
+        shown = None if drawn is None else drawn.of(scenario.tracks.track_id[kept])
+        draw_legend(axes, view, scenario, rows, futures, shown, overlay)
     if not small and drawn is not None and drawn.probability.shape[1] > 1:
         draw_color_bar(axes, view)
     return _figure_of(axes)
