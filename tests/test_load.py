@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ import torch
 from tests.conftest import ROOT
 from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
-from tools.benchmark import own_process
 from tools.synthesize import make_scenario
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
@@ -110,6 +110,14 @@ def measure(command: str, predictor: str, store: str, out: str, limit: str) -> l
     return peak
 
 
+def measured_alone(*arguments: object) -> float:
+    """Return what :func:`measure` measures in a new process."""
+    script = f"import sys; from {__name__} import measure; print(*measure(*sys.argv[1:]))"
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.parametrize("model", ["constant_velocity", "checkpoint"])
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_memory_does_not_grow_with_the_number_of_scenarios(
@@ -121,11 +129,10 @@ def test_memory_does_not_grow_with_the_number_of_scenarios(
     joint futures. Joining and summarising them takes as much again; the rest is what allocators hold back.
     """
     monkeypatch.chdir(ROOT)
-    script = f"import sys; from {__name__} import measure; print(measure(*sys.argv[1:]))"
     predictor = saved(tmp_path) if model == "checkpoint" else model
     out = tmp_path / "predictions.parquet"
-    few = own_process(script, command, predictor, store, out, FEW)[0]
-    many = own_process(script, command, predictor, store, out, MANY)[0]
+    few = measured_alone(command, predictor, store, out, FEW)
+    many = measured_alone(command, predictor, store, out, MANY)
     print(f"{command} with {model}: {few:.0f} MB for {FEW} scenarios, {many:.0f} for {MANY}")
     allowed = {"predict": 10.0, "evaluate": 1e-3 * AGENTS * (MANY - FEW)}
     assert many - few < allowed[command], f"{few:.0f} MB, then {many:.0f}"

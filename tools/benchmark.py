@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import statistics
@@ -25,14 +24,14 @@ import numpy as np
 import torch
 from cyclopts import App
 from cyclopts.types import PositiveInt
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.nn import TransformerConv as PyGTransformerConv
 
-from trajpred.data.batch import ScenarioBatch
+from trajpred.data.batch import ScenarioBatch, concatenate
 from trajpred.data.geometry import Pose, norm
 from trajpred.data.plain import read_yaml
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import Tracks
 from trajpred.errors import DataError
 from trajpred.features.config import SceneConfig
 from trajpred.features.relations import edge_features
@@ -83,21 +82,6 @@ def use_threads(count: int = 1) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def own_process(script: str, *arguments: object) -> list[float]:
-    """Run ``script`` in a new process and return the list of numbers that it prints last.
-
-    Raises:
-        DataError: the process failed; with the last line of its error.
-    """
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise DataError(f"benchmark failed: {lines[-1] if lines else 'no message'}")
-    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return numbers
 
 
 def median_ms(work: Callable[[], object], repeats: int) -> tuple[float, float]:
@@ -423,7 +407,6 @@ print("peak memory, MB", int(status[status.index("VmHWM:") + 1]) / 1e3)
 def onboard(
     *,
     bundle: list[Path],
-    against: list[Path] | None = None,
     cpp: Path | None = None,
     repeats: PositiveInt = 50,
     rounds: PositiveInt = 3,
@@ -436,18 +419,16 @@ def onboard(
 
     Args:
         bundle: Bundles written by export, such as those of both models: give the option for each.
-        against: Other bundles to measure beside them.
         cpp: Program trajpred_replay of the C++ library; without it Python alone is measured.
         repeats: Updates after the observed steps.
         rounds: Processes of each kind.
         threads: Threads of onnxruntime.
     """
     crowded = read_scenario(CROWDED)
-    bundles = [*bundle, *(against or [])]
-    figures: Figures = {f"{path}, MB": _size_mb(path) for path in bundles}
+    figures: Figures = {f"{path}, MB": _size_mb(path) for path in bundle}
     for agents in AGENTS:
         with tempfile.TemporaryDirectory() as folder:
-            commands = _commands(bundles, _write_drive(crowded, agents, repeats, Path(folder)), cpp, threads)
+            commands = _commands(bundle, _write_drive(crowded, agents, repeats, Path(folder)), cpp, threads)
             measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
             for _ in range(rounds):
                 for name, command in commands.items():
@@ -477,12 +458,8 @@ def _write_drive(scenario: Scenario, agents: int, repeats: int, folder: Path) ->
     from trajpred.integrations.replay import DriveLines, detections
 
     scenario = with_duplicates(scenario, agents)
-    tracks = scenario.tracks
+    scenario = replace(scenario, tracks=scenario.tracks.take(_nearest_first(scenario)[:agents]))
     last = scenario.num_observed - 1
-    seen = np.flatnonzero(tracks.valid[:, last])
-    distance = norm(tracks.position[seen, last] - tracks.position[scenario.focal, last])
-    nearest = seen[np.argsort(distance, kind="stable")][:agents]
-    scenario = replace(scenario, tracks=tracks.take(nearest))
     steps = [*range(last + 1), *[last] * repeats]
     drive = [(number * scenario.step_s, detections(scenario, step)) for number, step in enumerate(steps)]
     file = folder / "drive.pickle"
@@ -503,26 +480,30 @@ def _measured(command: list[str]) -> tuple[float, float, float]:
     spent = re.search(r"^CPU time p50, p99, ms +(\S+) (\S+)$", done.stdout, re.MULTILINE)
     memory = re.search(r"^peak memory, MB +(\S+)$", done.stdout, re.MULTILINE)
     if done.returncode or spent is None or memory is None:
-        raise DataError(f"benchmark failed: {done.stdout.strip().splitlines()[-1:]}", file=command[0])
+        last_line = (done.stdout.strip().splitlines() or ["no message"])[-1]
+        raise DataError(f"benchmark failed: {last_line}", file=command[0])
     return float(spent[1]), float(spent[2]), float(memory[1])
 
 
 def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
     """Duplicate the most distant tracks, 3 m beside them, until ``agents`` are seen at last."""
+    farthest_first = _nearest_first(scenario)[::-1]
+    originals = scenario.tracks.take(farthest_first[: max(0, agents - len(farthest_first))])
+    duplicates = replace(
+        originals,
+        track_id=np.char.add(originals.track_id, ", duplicate"),
+        position=np.where(originals.valid[..., None], originals.position + 3.0, 0.0),
+    )
+    return replace(scenario, tracks=concatenate([scenario.tracks, duplicates]))
+
+
+def _nearest_first(scenario: Scenario) -> NDArray[np.int64]:
+    """Return the rows of the tracks that are seen at last, by their distance from the focal track."""
     tracks = scenario.tracks
-    now = scenario.num_observed - 1
-    seen = np.flatnonzero(tracks.valid[:, now])
-    far = norm(tracks.position[seen, now] - tracks.position[scenario.focal, now])
-    more = seen[np.argsort(-far, kind="stable")][: max(0, agents - len(seen))]
-    duplicates: dict[str, Any] = {name: values[more] for name, values in vars(tracks).items()}
-    names = duplicates["track_id"].tolist()
-    duplicates["track_id"] = np.array([f"{name}, duplicate" for name in names])
-    valid = duplicates["valid"][..., None]
-    duplicates["position"] = np.where(valid, duplicates["position"] + 3.0, 0.0)
-    columns = {}
-    for name, values in duplicates.items():
-        columns[name] = np.concatenate((getattr(tracks, name), values))
-    return replace(scenario, tracks=Tracks(**columns))
+    last = scenario.num_observed - 1
+    seen = np.flatnonzero(tracks.valid[:, last])
+    distance = norm(tracks.position[seen, last] - tracks.position[scenario.focal, last])
+    return seen[np.argsort(distance, kind="stable")]
 
 
 def _size_mb(path: Path) -> float:
