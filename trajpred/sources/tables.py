@@ -239,15 +239,16 @@ def read_rows(
         table = _read(path, names, here, only)
     metadata = [path.with_name(pattern.format(preset.recording_of(path))) for pattern in preset.metadata]
     for role, column in wanted.items():
+        if role in here:
+            continue
         values = None
         for meta in metadata:
-            if role not in here and role != "track" and values is None:
+            if role != "track" and values is None:
                 with readable(meta, "table"):
                     values = _joined(table, meta, role, column.name, columns["track"].name)
-        if values is None and role not in here:
+        if values is None:
             values = _absent(table.num_rows, role, column, [path, *metadata], preset)
-        if values is not None:
-            table = table.append_column(role, values)
+        table = table.append_column(role, values)
     return _in_units(table, columns)
 
 
