@@ -104,9 +104,11 @@ class ScenarioStore:
 
     def resampled(self, step_s: float) -> ScenarioStore:
         """Return the scenarios at steps of ``step_s`` seconds, all of one window, unless they have these."""
-        if not len(self) or same_step(self[0].step_s, step_s):
+        if not len(self):
             return self
         own_step_s = self[0].step_s
+        if same_step(own_step_s, step_s):
+            return self
         observed, future = self.lengths
         past = whole_steps((observed - 1) * own_step_s, step_s)
         other = copy(self)
