@@ -297,7 +297,8 @@ def _index_select(values: Any, dim: int, index: Any) -> Any:
 
     onnxruntime copies what lies side by side at once: columns would be copied number by number.
     """
-    if len(values.shape) != 2 or dim % 2 == 0:
+    are_columns = len(values.shape) == 2 and dim in (1, -1)
+    if not are_columns:
         return opset18.Gather(values, index, axis=dim)
     rows = opset18.Gather(opset18.Transpose(values, perm=[1, 0]), index, axis=0)
     return opset18.Transpose(rows, perm=[1, 0])
