@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajpred.cli.info import load_map
-from trajpred.cli.scenarios import Positive, SourceOptions, choose
-from trajpred.cli.visualize import report_skipped
-from trajpred.errors import DataError, require
+from trajpred.cli.scenarios import (
+    Positive,
+    SourceOptions,
+    choose,
+    read_all,
+    report_skipped,
+    store_or_raw,
+)
+from trajpred.errors import require
 
 if TYPE_CHECKING:
     from trajpred.data.scenario import Scenario
@@ -48,8 +54,7 @@ def explore(
             but --map has the meaning below.
         map: Start from a map alone, with one car: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
     """
-    require(raw is None or store is None, "store", "cannot be combined with --raw")
-    require(raw is not None or source is None, "source", "needs --raw")
+    folder, source = store_or_raw(store, raw, source)
     alone = all(option is None for option in (store, scenario, raw))
     require(map is None or alone, "map", "is explored alone, without scenarios")
     from trajpred.predictors import load_predictor
@@ -64,20 +69,14 @@ def explore(
     if map is not None:
         scenarios = [scenario_on(load_map(map).lanes, map.stem)]
     else:
-        source = source or ("argoverse2" if raw is not None else None)
-        scenarios = []
-        for choice in choose(raw or store, source, split, scenario or [], limit, None, options):
-            try:
-                scenarios.append(choice.read())
-            except DataError as error:
-                report_skipped(choice.name, error)
+        scenarios = read_all(choose(folder, source, split, scenario or [], limit, None, options))
 
     def reading(name: str) -> str:
         if map is not None:
             return f"scenario = scenario_on(read_map({str(map)!r}), {name!r})"
         kind = type(options)
         imports = "" if options is None else f"from {kind.__module__} import {kind.__name__}\n\n"
-        given = f"{raw or store!r}, {source!r}, {split!r}, [{name!r}], 1, None, {options!r}"
+        given = f"{folder!r}, {source!r}, {split!r}, [{name!r}], 1, None, {options!r}"
         return f"{imports}scenario = choose({given})[0].read()"
 
     def skip(scenario: Scenario, error: Exception) -> None:

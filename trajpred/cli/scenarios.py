@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -147,6 +148,39 @@ class Choice:
             raise
         except Exception as error:  # third-party readers raise anything
             raise DataError(f"cannot be read ({type(error).__name__}: {error})") from error
+
+
+def read_all(choices: Sequence[Choice]) -> list[Scenario]:
+    """Read the scenarios that can be read; report the others."""
+    scenarios: list[Scenario] = []
+    for choice in choices:
+        try:
+            scenarios.append(choice.read())
+        except DataError as error:
+            report_skipped(choice.name, error)
+    return scenarios
+
+
+def report_skipped(name: str, error: Exception) -> None:
+    """Print that a scenario was left out, and why."""
+    from tqdm import tqdm
+
+    reason = str(error)
+    if not isinstance(error, DataError):
+        reason = f"{type(error).__name__}: {error}"
+    tqdm.write(f"{name}: skipped: {reason}", file=sys.stderr)  # keeps a progress bar whole
+
+
+def store_or_raw(store: Path | None, raw: Path | None, source: str | None) -> tuple[Path | None, str | None]:
+    """Return the folder to :func:`choose` from and the data set of raw data, by default argoverse2.
+
+    Raises: DataError if the options contradict each other.
+    """
+    require(raw is None or store is None, "store", "cannot be combined with --raw")
+    require(raw is not None or source is None, "source", "needs --raw")
+    if raw is None:
+        return store, None
+    return raw, source or "argoverse2"
 
 
 def choose(

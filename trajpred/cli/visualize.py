@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,9 @@ from trajpred.cli.scenarios import (
     Positive,
     SourceOptions,
     choose,
+    read_all,
+    report_skipped,
+    store_or_raw,
 )
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Half
@@ -154,16 +156,6 @@ def draw_map(
     return 0
 
 
-def report_skipped(name: str, error: Exception) -> None:
-    """Print that a scenario was left out, and why."""
-    from tqdm import tqdm
-
-    reason = str(error)
-    if not isinstance(error, DataError):
-        reason = f"{type(error).__name__}: {error}"
-    tqdm.write(f"{name}: skipped: {reason}", file=sys.stderr)  # keeps a progress bar whole
-
-
 def draw_page(
     path: Path,
     choices: list[Choice],
@@ -184,22 +176,17 @@ def draw_page(
         if streaming:
             predictor = StreamedPredictor(predictor, EVERY_S, UPDATES)
         predictors.append(predictor)
-    scenarios: list[Scenario] = []
+    scenarios = read_all(choices)
     skipped: list[str] = []
 
     def skip(scenario: Scenario, error: Exception) -> None:
         skipped.append(scenario.scenario_id)
         report_skipped(scenario.scenario_id, error)
 
-    for choice in choices:
-        try:
-            scenarios.append(choice.read())
-        except DataError as error:
-            skipped.append(choice.name)
-            report_skipped(choice.name, error)
     write_page(path, scenarios, predictors, without=without, on_error=skip)
     print(path)
-    return int(bool(skipped))
+    complete = len(scenarios) == len(choices) and not skipped
+    return int(not complete)
 
 
 #: Options that apply to some formats only: the formats, and their description.
@@ -285,8 +272,7 @@ def visualize(
     require(worst is not None or by is None, "by", "needs --worst")
     named = scenario is not None or worst is not None or raw is not None
     require(half is None or not named, "half", "cannot be combined with --scenario, --worst and --raw")
-    require(raw is None or store is None, "store", "cannot be combined with --raw")
-    require(raw is not None or source is None, "source", "needs --raw")
+    folder, source = store_or_raw(store, raw, source)
     is_used = {
         "against": against is not None,
         "view": view is not None,
@@ -313,9 +299,7 @@ def visualize(
     if worst is not None:
         scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
         print(sentence)
-    if raw is not None:
-        source = source or "argoverse2"
-    choices = choose(raw or store, source, split, scenario or [], limit, half, options)
+    choices = choose(folder, source, split, scenario or [], limit, half, options)
     if kind == "html":
         return draw_page(
             out if is_file else out / "page.html",
