@@ -52,8 +52,9 @@ def test_cells_are_the_numbers_of_the_evaluation(result: Evaluation) -> None:
 
 def titled(title: str, found: Sequence[Table]) -> Table:
     """Return the only table of this title."""
-    [table] = [one for one in found if one.title == title]
-    return table
+    matching = [one for one in found if one.title == title]
+    assert len(matching) == 1
+    return matching[0]
 
 
 def test_breakdowns_contain_the_parts_that_have_agents(result: Evaluation) -> None:

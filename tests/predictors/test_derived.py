@@ -112,7 +112,9 @@ def test_compared_predictors_forecast_the_seconds_of_the_shortest(scenario: Scen
     steady = load_predictor("constant_velocity")
     for recorded, steps in ((scenario, 30), (resample(scenario, 0.25), 12)):
         whole = steady([recorded])[0].trajectory
-        short, cut = (predictor([recorded])[0] for predictor in of_same_seconds([teacher, steady]))
+        of_teacher, of_steady = of_same_seconds([teacher, steady])
+        [short] = of_teacher([recorded])
+        [cut] = of_steady([recorded])
         assert short.trajectory.shape[2] == cut.trajectory.shape[2] == steps
         assert np.array_equal(cut.trajectory, whole[:, :, :steps])
     [alone] = of_same_seconds([steady])

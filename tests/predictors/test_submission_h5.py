@@ -78,10 +78,9 @@ def test_it_is_scored_as_parquet(store_of_argoverse1: Path, tmp_path: Path, colu
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
     predictor = FilePredictor(save(tmp_path / "submission.h5", table(columns)))
-    found, expected = (
-        evaluate(one, store, plausibility=True, progress=False).metrics
-        for one in (predictor, FilePredictor(tmp_path / "p.parquet"))
-    )
+    found = evaluate(predictor, store, plausibility=True, progress=False).metrics
+    same = FilePredictor(tmp_path / "p.parquet")
+    expected = evaluate(same, store, plausibility=True, progress=False).metrics
     assert found == expected
     assert predictor.problems == {}
     assert found["focal"]["count"] == 3

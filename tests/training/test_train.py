@@ -101,7 +101,9 @@ def test_a_run_has_a_folder_of_its_own_whatever_its_loggers(
     monkeypatch.chdir(tmp_path)
     data = [f"--data.store={store_path}", "--data.val_half=null"]
     cli = train.TrainCLI([*data, "--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"])
-    folder, tracker = (Path(logger.log_dir) for logger in cli.trainer.loggers)
+    run_logger, csv_logger = cli.trainer.loggers
+    folder = Path(run_logger.log_dir)
+    tracker = Path(csv_logger.log_dir)
     assert Path(cli.trainer.log_dir) == folder == Path("runs/forecaster/version_0")
     assert tracker.parts[0] == "csv"
 

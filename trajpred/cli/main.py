@@ -187,8 +187,8 @@ def without_imports(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     modules: list[str] = []
     pending = list(tokens)
     while pending:
-        name, assigned, value = pending[0].partition("=")
         word = pending.pop(0)
+        name, assigned, value = word.partition("=")
         if name != "--import":
             words.append(word)
             continue

@@ -58,7 +58,10 @@ def truth_of(scenarios: Sequence[Scenario], steps: int) -> dict[str, NDArray[Any
         part = _truth(scenario, steps)
         part["scene"] = np.full(len(part["track_id"]), scene)
         parts.append(part)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns: dict[str, NDArray[Any]] = {}
+    for name in parts[0]:
+        columns[name] = np.concatenate([part[name] for part in parts])
+    return columns
 
 
 def _truth(scenario: Scenario, steps: int) -> dict[str, NDArray[Any]]:
