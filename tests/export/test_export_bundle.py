@@ -106,6 +106,9 @@ def test_weights_keep_their_licence(checkpoint: Path, scenes: list[Scenario], tm
     assert "see `LICENSE`" in (tmp_path / "bundle" / INTERFACE).read_text()
     shutil.copy(pretrained.FOLDER / "argoverse-nano.pt", tmp_path / "copied.pt")
     assert pretrained.licence_of(tmp_path / "copied.pt", {}) == exported.licence
+    again = {"weights": "tuned.ckpt", "licence": exported.licence}
+    assert pretrained.licence_of(checkpoint, again) == exported.licence
+    assert not pretrained.licence_of(checkpoint, {"weights": "tuned.ckpt", "licence": ""})
     assert not pretrained.licence_of(checkpoint, {})
 
 

@@ -14,7 +14,7 @@ from trajpred.cli.training_report import report
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, read_results
 from trajpred.integrations.table import TableOptions
-from trajpred.model.checkpoint import CONFIG, read_checkpoint
+from trajpred.model.checkpoint import CONFIG, TRAINING, read_checkpoint
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training.settings import differences
@@ -51,9 +51,10 @@ def test_weights_bring_their_settings_and_the_data_their_step(
     assert printed.startswith("Fine-tunes argoverse-nano; newly initialised: none\ndevice")
     assert f"{slow_store}, resampled from steps of 0.4 s to 0.1 s" in printed
     assert "reads 20 and predicts 60 steps of 0.1 s (2 s and 6 s)" in printed
-    ours = read_checkpoint(trained.checkpoint)[CONFIG]
-    changed = differences(read_checkpoint("argoverse-nano")[CONFIG], ours, "model")
+    ours = read_checkpoint(trained.checkpoint)
+    changed = differences(read_checkpoint("argoverse-nano")[CONFIG], ours[CONFIG], "model")
     assert list(changed) == ["model.optimizer.learning_rate"]
+    assert ours[TRAINING]["licence"].startswith("CC BY-NC-SA 4.0")
 
     results = read_results(tmp_path / "forecaster" / "version_0" / "evaluation.json")
     names = [result.predictor for result in results[1:]]

@@ -15,8 +15,9 @@ import yaml
 
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError
-from trajpred.model.checkpoint import CONFIG, load_matching, matching, read_checkpoint
+from trajpred.model.checkpoint import CONFIG, load_matching, matching, read_checkpoint, training_facts
 from trajpred.model.forecaster import SETTINGS
+from trajpred.model.pretrained import licence_of
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.settings import ABSENT, differences
 
@@ -37,12 +38,14 @@ class Start:
         config: of their model.
         state: the weights by name.
         step_s: seconds between the steps of their model.
+        licence: theirs, see :func:`~trajpred.model.pretrained.licence_of`.
     """
 
     weights: str
     config: dict[str, Any]
     state: dict[str, torch.Tensor]
     step_s: float
+    licence: str
 
     @classmethod
     def read(cls, weights: str) -> Start:
@@ -55,7 +58,8 @@ class Start:
             raise error.located(weights) from None
         config["history"] = model.forecaster.history
         config["decoder"].setdefault("init_args", {})["horizon"] = model.forecaster.horizon
-        return cls(weights, config, content["state_dict"], model.forecaster.step_s)
+        licence = licence_of(weights, training_facts(content))
+        return cls(weights, config, content["state_dict"], model.forecaster.step_s, licence)
 
     @property
     def settings(self) -> str:

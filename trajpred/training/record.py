@@ -54,13 +54,14 @@ class TrainingRecord(pl.Callback):
     batches), ``accumulate_grad_batches``, ``processes``, ``memory_gb`` (of each process, None without a
     bound), ``hold_out`` (share of the training scenes), ``stores`` (as in the config),
     ``precision``, ``wall_s`` (including earlier runs), ``weights`` (the checkpoint fine-tuned from, or None),
-    and ``store`` and ``environment`` when the run started.
+    ``licence`` (of these weights), and ``store`` and ``environment`` when the run started.
 
     Raises: DataError if a run resumes within an epoch and its batches would be different.
     """
 
     def __init__(self, weights: str | None = None) -> None:
         self.weights = weights
+        self.licence = ""
         self.earlier_s = 0.0
         #: Facts that must not change, of a run that resumes within an epoch.
         self.required: dict[str, Any] = {}
@@ -101,6 +102,7 @@ class TrainingRecord(pl.Callback):
         earlier = checkpoint.get(TRAINING, {})
         self.earlier_s = earlier.get("wall_s", 0.0)
         self.weights = earlier.get("weights")
+        self.licence = earlier.get("licence", "")
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         within = progress["current"]["completed"] > 0 and not progress["is_last_batch"]
         self.required = batch_order(earlier) if within else {}
@@ -111,6 +113,7 @@ class TrainingRecord(pl.Callback):
         wall_s = round(self.earlier_s + time.monotonic() - self.start_s, 1)
         checkpoint[TRAINING] = self.fixed | {
             "weights": self.weights,
+            "licence": self.licence,
             "epoch": trainer.current_epoch + 1,
             "steps": trainer.global_step,
             "wall_s": wall_s,

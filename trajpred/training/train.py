@@ -298,6 +298,9 @@ class TrainCLI(LightningCLI):
             note_import(type(part))
         if self.start is not None:
             lines = self.start.load_into(self.model)
+            for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+                if isinstance(callback, TrainingRecord):
+                    callback.licence = self.start.licence
             if self.trainer.is_global_zero:
                 print("\n".join(lines))
         if self.trainer.is_global_zero and self.logger is None and isinstance(self.trainer.logger, RunLogger):

@@ -55,12 +55,12 @@ def locate(checkpoint: str | Path) -> Path:
 def licence_of(checkpoint: str | Path, training: Mapping[str, Any]) -> str:
     """Return the licence of weights that ship with the package; empty for others.
 
-    It also covers copies of their files, and what was fine-tuned from them.
+    It also covers copies of their files, and what was fine-tuned from them, in several trainings or one.
 
     Args:
         training: facts of the checkpoint's training.
     """
-    if training.get("weights") in list_models():
+    if training.get("licence") or training.get("weights") in list_models():
         return LICENCE
     file = locate(checkpoint)
     for name in list_models():
