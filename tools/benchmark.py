@@ -412,7 +412,7 @@ def onboard(
     rounds: PositiveInt = 3,
     threads: PositiveInt = 1,
 ) -> Figures:
-    """Measure updates of bundles in Python and C++, with 5, 27, 84 and 128 agents: CPU time and peak memory.
+    """Measure updates of bundles in Python and C++, with 5, 27, 84 and 128 agents: time, memory, allocations.
 
     A drive is the observed steps of the most crowded scenario of the sample, and the last one again and
     again. Every round starts a process of each language and bundle, in turn.
@@ -429,15 +429,14 @@ def onboard(
     for agents in AGENTS:
         with tempfile.TemporaryDirectory() as folder:
             commands = _commands(bundle, _write_drive(crowded, agents, repeats, Path(folder)), cpp, threads)
-            measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+            measured: dict[str, list[Figures]] = {name: [] for name in commands}
             for _ in range(rounds):
                 for name, command in commands.items():
                     measured[name].append(_measured(command))
         for name, processes in measured.items():
-            p50, p99, memory_mb = np.median(processes, axis=0).tolist()
-            figures[f"{name}, {agents} agents, p50 ms"] = p50
-            figures[f"{name}, {agents} agents, p99 ms"] = p99
-            figures[f"{name}, {agents} agents, peak MB"] = memory_mb
+            for figure in processes[0]:
+                median = statistics.median(process[figure] for process in processes)
+                figures[f"{name}, {agents} agents, {figure}"] = median
     return figures
 
 
@@ -470,8 +469,8 @@ def _write_drive(scenario: Scenario, agents: int, repeats: int, folder: Path) ->
     return file
 
 
-def _measured(command: list[str]) -> tuple[float, float, float]:
-    """Run a process that prints p50 and p99 of its CPU milliseconds, and its peak memory in MB.
+def _measured(command: list[str]) -> Figures:
+    """Run a process that prints p50 and p99 of its CPU milliseconds, peak memory and, in C++, allocations.
 
     Raises:
         DataError: the process failed; with the last line of what it printed.
@@ -482,7 +481,11 @@ def _measured(command: list[str]) -> tuple[float, float, float]:
     if done.returncode or spent is None or memory is None:
         last_line = (done.stdout.strip().splitlines() or ["no message"])[-1]
         raise DataError(f"benchmark failed: {last_line}", file=command[0])
-    return float(spent[1]), float(spent[2]), float(memory[1])
+    figures = {"p50 ms": float(spent[1]), "p99 ms": float(spent[2]), "peak MB": float(memory[1])}
+    allocations = re.search(r"^allocations p50 +(\S+)$", done.stdout, re.MULTILINE)
+    if allocations is not None:
+        figures["allocations"] = float(allocations[1])
+    return figures
 
 
 def with_duplicates(scenario: Scenario, agents: int) -> Scenario:

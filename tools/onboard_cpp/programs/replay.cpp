@@ -3,14 +3,17 @@
 // If the drive holds the forecasts of Python's runtime, it prints how far they are from these.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,6 +23,20 @@
 #include "trajpred_onboard/trajpred_onboard.hpp"
 
 using namespace trajpred::onboard;
+
+namespace {
+// Calls of `operator new` so far, of all threads, onnxruntime's included.
+std::atomic<std::size_t> allocations{0};
+}  // namespace
+
+// All other forms of `new` and `delete` end in these.
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -67,6 +84,7 @@ struct Difference {
 struct Statistics {
   std::vector<double> latency_ms;
   std::vector<double> cpu_ms;  // of all threads
+  std::vector<double> allocations;
   std::map<std::string, std::vector<double>> stage_ms;
   std::map<std::string, std::size_t> warnings;
   std::size_t agents = 0;
@@ -140,6 +158,7 @@ void print(const Statistics& statistics, double tolerance) {
   std::printf("latency p50, p95, ms       %.2f %.2f\n", percentile(warm, 50), percentile(warm, 95));
   const std::vector<double> cpu = without_first(statistics.cpu_ms);
   std::printf("CPU time p50, p99, ms      %.2f %.2f\n", percentile(cpu, 50), percentile(cpu, 99));
+  std::printf("allocations p50            %.0f\n", percentile(without_first(statistics.allocations), 50));
   std::printf("peak memory, MB            %.1f\n", peak_mb());
   for (const auto& [stage, spent_ms] : statistics.stage_ms) {
     const double p50 = percentile(spent_ms, 50);
@@ -182,10 +201,12 @@ Statistics replay(const Settings& settings, std::ofstream* out) {
   while (std::optional<DriveUpdate> update = drive.next()) {
     const auto start = Clock::now();
     const std::clock_t cpu_start = std::clock();
+    const std::size_t allocated_before = allocations;
     if (update->map) stream.set_map(std::move(*update->map));
     const OnboardForecast forecast = stream.update(update->timestamp_s, update->detections, update->targets);
     const double latency_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     statistics.cpu_ms.push_back(1e3 * static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC);
+    statistics.allocations.push_back(static_cast<double>(allocations - allocated_before));
     add(forecast, *update, latency_ms, statistics);
     if (out != nullptr) *out << forecast_line(forecast) << '\n';
   }

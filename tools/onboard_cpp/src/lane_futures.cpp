@@ -32,6 +32,7 @@ Distances distances(double speed, double share, const std::vector<double>& time_
     const double a = share * ACCELERATIONS[change];
     const double until_standing = speed / std::max(-a, 1e-9);
     const double duration = a < 0 ? std::min(until_standing, ACCELERATING_S) : ACCELERATING_S;
+    metres[change].reserve(time_s.size());
     for (double time : time_s) {
       const double elapsed = time - first_s;
       const double changing = std::min(elapsed, duration);
@@ -120,6 +121,8 @@ LaneFutures futures_on(const std::vector<Path>& paths, const Distances& metres, 
                        double same_end_m) {
   Polyline end;
   std::vector<double> weight;
+  end.reserve(paths.size() * CHANGES);
+  weight.reserve(paths.size() * CHANGES);
   for (const Path& path : paths) {
     for (std::size_t change = 0; change < CHANGES; ++change) {
       end.push_back(position_on(path, metres[change].back(), reach_m));
@@ -131,7 +134,9 @@ LaneFutures futures_on(const std::vector<Path>& paths, const Distances& metres, 
   futures.probability = choice.probability;
   for (std::size_t mode = 0; mode < MODES; ++mode) {
     const Path& path = paths[choice.chosen[mode] / CHANGES];
-    for (double distance : metres[choice.chosen[mode] % CHANGES]) {
+    const std::vector<double>& travelled = metres[choice.chosen[mode] % CHANGES];
+    futures.path[mode].reserve(travelled.size());
+    for (double distance : travelled) {
       futures.path[mode].push_back(position_on(path, distance, reach_m));
     }
   }
