@@ -68,6 +68,7 @@ Character character_at(const std::string& text, std::size_t position) {
 
 std::vector<Character> characters_of(const std::string& text) {
   std::vector<Character> characters;
+  characters.reserve(text.size());
   for (std::size_t position = 0; position < text.size();) {
     characters.push_back(character_at(text, position));
     position += characters.back().bytes;
@@ -113,8 +114,8 @@ DataError DataError::located(const std::string& file) const {
   return DataError(message_, field_, file_.empty() ? file : file_);
 }
 
-void require(bool condition, const std::string& field, const std::string& message) {
-  if (!condition) throw DataError(message, field);
+void require(bool condition, std::string_view field, std::string_view message) {
+  if (!condition) throw DataError(std::string(message), std::string(field));
 }
 
 bool is_name(const std::string& text) {

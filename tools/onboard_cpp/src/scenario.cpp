@@ -10,7 +10,9 @@ namespace trajpred::onboard {
 namespace {
 
 void validate(const Track& track, std::size_t steps) {
-  require(is_name(track.track_id), "track_id", "is not a printable name: " + quoted(track.track_id));
+  if (!is_name(track.track_id)) {
+    throw DataError("is not a printable name: " + quoted(track.track_id), "track_id");
+  }
   require(track.states.size() == steps, "states", "differ in their number between tracks");
   const bool known = track.object_type >= 0 && track.object_type < static_cast<int>(OBJECT_TYPES.size());
   require(known, "object_type", "must index OBJECT_TYPES");
@@ -26,12 +28,15 @@ void validate(const Track& track, std::size_t steps) {
     has_velocities = has_velocities && is_finite(state.velocity);
     largest_heading = std::max(largest_heading, std::abs(state.heading));
   }
-  // Messages are made once for all states.
-  require(is_near, "position", "is not finite or beyond " + formatted("%g", MAX_COORDINATE) + " m");
+  if (!is_near) {
+    throw DataError("is not finite or beyond " + formatted("%g", MAX_COORDINATE) + " m", "position");
+  }
   require(has_headings, "heading", "contains a non-finite value");
   require(has_velocities, "velocity", "contains a non-finite value");
-  const std::string degrees = "contains " + formatted("%.4g", largest_heading);
-  require(largest_heading <= MAX_HEADING, "heading", degrees + ": must be radians, not degrees");
+  if (largest_heading > MAX_HEADING) {
+    const std::string contains = "contains " + formatted("%.4g", largest_heading);
+    throw DataError(contains + ": must be radians, not degrees", "heading");
+  }
 }
 
 }  // namespace

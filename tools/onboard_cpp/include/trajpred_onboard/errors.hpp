@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trajpred::onboard {
@@ -29,7 +30,7 @@ class DataError : public std::runtime_error {
 };
 
 // Throws DataError about `field` unless `condition` holds.
-void require(bool condition, const std::string& field, const std::string& message);
+void require(bool condition, std::string_view field, std::string_view message);
 
 // Returns whether `text` is UTF-8, printable, and neither empty nor longer than MAX_NAME characters.
 bool is_name(const std::string& text);
