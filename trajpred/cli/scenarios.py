@@ -124,8 +124,7 @@ UPDATES = 3
 
 def open_split(store: Path | None, split: str, half: Half | None = None) -> ScenarioStore:
     """Open a split of a store, by default of the sample's, or one half of it. Raises: DataError."""
-    from trajpred.store import ScenarioStore
-    from trajpred.store.sample import ensure_store
+    from trajpred.store import ScenarioStore, ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
     if half is None:
@@ -203,8 +202,7 @@ def choose(
     """
     if source is not None and folder is not None:
         return _from_raw(folder, source, split, names, limit, options)
-    from trajpred.store import find_scenarios
-    from trajpred.store.sample import ensure_store
+    from trajpred.store import ensure_store, find_scenarios
 
     store = ensure_store(folder)
     names = names or open_split(store, split, half).scenario_ids[:limit]

@@ -26,8 +26,8 @@ from trajpred.data.registry import import_words, note_import
 from trajpred.errors import DataError, require
 from trajpred.model.checkpoint import CONFIG
 from trajpred.model.pretrained import CHECKPOINTS, LAST
-from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
+from trajpred.store import ScenarioStore, ensure_store
+from trajpred.store.prepare import SAMPLE_STORE
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
     STOPPED,
