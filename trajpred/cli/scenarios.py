@@ -104,7 +104,11 @@ def scenario_rows(scenario: Scenario) -> Rows:
     tracks = scenario.tracks
     observed = scenario.num_observed
     future = scenario.num_steps - observed
-    unseen = f", {scenario.lane_distance:,.0f} m from every road user" if scenario.lane_distance else ""
+    lane_map = scenario.map
+    elements = len(lane_map) + len(lane_map.crossing_id) + len(lane_map.drivable_area_id)
+    described = str(lane_map) if elements else "no map"
+    if scenario.lane_distance:
+        described += f", {scenario.lane_distance:,.0f} m from every road user"
     focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
     return {
         "city": scenario.city,
@@ -112,7 +116,7 @@ def scenario_rows(scenario: Scenario) -> Rows:
         "tracks": tracks,
         "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
         "focal": f"{focal_type} {scenario.focal_id}",
-        "map": f"{scenario.map}{unseen}",
+        "map": described,
     }
 
 
