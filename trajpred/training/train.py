@@ -24,7 +24,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.registry import import_words, note_import
 from trajpred.errors import DataError, require
-from trajpred.model.checkpoint import CONFIG
+from trajpred.model.checkpoint import CONFIG, TRAINING
 from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore, ensure_store
 from trajpred.store.prepare import SAMPLE_STORE
@@ -39,8 +39,7 @@ from trajpred.training.data_module import SceneData, without_held_out
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.fine_tune import Start
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, RunLogger, TrainingRecord, lock_run
+from trajpred.training.record import RunHistory, RunLogger, RunProgress, TrainingRecord, lock_run
 from trajpred.training.settings import differences, explain, read_settings
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
@@ -253,7 +252,8 @@ class TrainCLI(LightningCLI):
         """
         checkpoint, content = newest_checkpoint(path)
         require("optimizer_states" in content, "resume", f"{checkpoint} contains weights only")
-        complete = all(content.get(part) for part in ("optimizer_states", "lr_schedulers", "loops"))
+        parts = ("optimizer_states", "lr_schedulers", "loops", TRAINING)
+        complete = all(content.get(part) for part in parts)
         advice = "fine-tune its weights with --weights"
         require(complete, "resume", f"{checkpoint} lacks parts of the state of a training: {advice}")
         other = differences(content[CONFIG], self._model_config(), "model")
