@@ -1,11 +1,8 @@
-"""What commands share: options, scenarios of stores and raw data, quiet libraries."""
+"""What commands share: options, scenarios of stores and raw data."""
 
 from __future__ import annotations
 
-import logging
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,32 +27,6 @@ Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 #: The options of a source, which is not an option itself: ``trajpred.cli.main`` makes one of each field.
 SourceOptions = Annotated[Any, Parameter(parse=False)]
-#: Warnings of libraries that a user of ``trajpred train`` cannot act on.
-WARNINGS = (
-    "LightningCLI's args",
-    ".*does not have many workers",
-    ".*logging interval",
-    ".*LeafSpec",
-    "Checkpoint directory .* is not empty",  # a resumed run
-    "You're resuming from a checkpoint that ended before",  # SceneLoader resumes within the epoch
-)
-
-
-def silence_libraries() -> None:
-    """Hide messages of the libraries that train a model, in the whole process."""
-    threading.excepthook = _report_in_threads
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in WARNINGS:
-        warnings.filterwarnings("ignore", message)
-
-
-def _report_in_threads(error: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
-    if not isinstance(error.exc_value, OSError):
-        threading.__excepthook__(error)
-
-
 #: Scenarios of a split that are tried in order to recognise raw data.
 TRIED = 3
 #: What is shown: a line for each name.

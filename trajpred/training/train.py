@@ -261,22 +261,18 @@ class TrainCLI(LightningCLI):
         advice = "give its config.yaml, or start from its weights with --weights"
         require(not other, "resume", f"{problem}: {advice}")
         folder = checkpoint.resolve().parent
-        if self.config.trainer.logger and folder.name == CHECKPOINTS:
+        logger = self.config.trainer.logger
+        if logger and folder.name == CHECKPOINTS:
+            if isinstance(logger, list):
+                logger = logger[0]  # which decides on the folder of the run
+            problem = "must be given with its class_path, so that a resumed run keeps its folder"
+            require(hasattr(logger, "init_args"), "trainer.logger", problem)
             run = folder.parent
-            self.logger = self._first_logger()
+            self.logger = logger.init_args
             self.logger.save_dir = str(run.parent.parent)
             self.logger.name = run.parent.name
             self.logger.version = run.name
         return checkpoint
-
-    def _first_logger(self) -> Any:
-        """Return the settings of the logger that decides on the folder of the run."""
-        logger = self.config.trainer.logger
-        if isinstance(logger, list):
-            logger = logger[0]
-        problem = "must be given with its class_path, so that a resumed run keeps its folder"
-        require(hasattr(logger, "init_args"), "trainer.logger", problem)
-        return logger.init_args
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Add the curves of the run and what it prints; Lightning's bar is for terminals."""
