@@ -41,8 +41,8 @@ from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import archive_of, read_archive, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.format import encode_row
-from trajpred.store.sample import ROOT, SAMPLE_NATIVE, SAMPLE_RAW
-from trajpred.store.shards import write_shard
+from trajpred.store.jobs import write_shard
+from trajpred.store.prepare import ROOT, SAMPLE_RAW
 from trajpred.training.data_module import SceneDataset
 from trajpred.training.lit_forecaster import LitForecaster
 
@@ -295,7 +295,8 @@ def data(*, raw: Path = SAMPLE_RAW, repeats: PositiveInt = 10) -> Figures:
     folders: list[Path] = []
     for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
         folders += [scenario.path for scenario in scenarios]
-    native = [folder for folder in folders if folder.name in SAMPLE_NATIVE]
+    # Ids of native scenarios are random UUIDs (version 4), those of windows are made of their names (5).
+    native = [folder for folder in folders if re.match("[0-9a-f-]{14}4", folder.name)]
     groups = {"native": native, "all": folders}
     if len(folders) == len(native):
         del groups["all"]

@@ -21,7 +21,7 @@ from trajpred.sources import argoverse1 as argoverse1_map
 from trajpred.sources import argoverse2, reading
 from trajpred.sources.reading import MAX_STEPS
 from trajpred.store import prepare
-from trajpred.store.shards import sealed, unsealed
+from trajpred.store.reader import sealed, unsealed
 
 
 def test_preparing_again_deletes_nothing_outside_the_store(tmp_path: Path) -> None:

@@ -474,11 +474,13 @@ def test_info_shows_a_table_before_it_is_prepared(tmp_path: Path, capsys: pytest
         "in 40.0 s, every 0.04 s",
         "train 12 scenarios",
         "val 1 scenarios",
+        "first: map no map",
     ):
         assert fact in page
-    assert (
-        run("prepare", "--preset", "ind", "--raw", file, "--store", tmp_path / "store", "--workers", 1) == 0
-    )
-    assert len(ScenarioStore(tmp_path / "store", "train")) == 12
+    store = tmp_path / "store"
+    assert run("prepare", "--preset", "ind", "--raw", file, "--store", store, "--workers", 1) == 0
+    advice = f"Train on it: trajpred train --weights argoverse-nano --data.store {store}\n"
+    assert capsys.readouterr().out.endswith(advice)
+    assert len(ScenarioStore(store, "train")) == 12
     assert run("info", file) == 2
     assert "is a table: say its columns by --preset or --columns" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from trajpred.errors import DataError
 from trajpred.sources import argoverse2, argoverse2_sensor
 from trajpred.sources.windows import Spacing
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.shards import prepare_command, read_manifest
+from trajpred.store.reader import prepare_command, read_manifest
 
 
 def test_windows_equal_those_that_were_cut_by_the_same_rules(logs: Path) -> None:

@@ -17,7 +17,7 @@ from trajpred.data.registry import GROUP, load_plugin
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, Source, find_source
 from trajpred.store import ScenarioStore
-from trajpred.store.shards import prepare_command, read_manifest
+from trajpred.store.reader import prepare_command, read_manifest
 
 PAGE = ROOT / "docs" / "how-to" / "own-data.md"
 MODULE = """

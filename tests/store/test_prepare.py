@@ -20,7 +20,7 @@ from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.sources.windows import Spacing
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.shards import is_intact
+from trajpred.store.reader import is_intact
 
 Raw = Callable[..., Path]
 

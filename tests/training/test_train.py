@@ -15,11 +15,11 @@ from tests.conftest import ROOT
 from tests.training.command import tiny
 from tools.synthesize import synthesize
 from trajpred.errors import DataError
+from trajpred.model.checkpoint import TRAINING
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore, prepare
 from trajpred.training import record, train
-from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunLogger
+from trajpred.training.record import RunLogger, RunProgress
 
 #: Settings of two steps and a validation of one batch.
 SHORT = [
@@ -158,7 +158,7 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     with pytest.raises(DataError, match="has been trained to its end: give more epochs"):
         train.train([*copied[:-1], "--trainer.max_epochs=2"])
     content = torch.load(copy, weights_only=False)
-    for part in ("optimizer_states", "lr_schedulers", "loops"):
+    for part in ("optimizer_states", "lr_schedulers", "loops", TRAINING):
         torch.save(content | {part: type(content[part])()}, copy)
         with pytest.raises(DataError, match="lacks parts of the state of a training: fine-tune its weights"):
             train.train(copied)

@@ -14,6 +14,8 @@ from trajpred.errors import DataError, require
 
 #: Exit code of prepare if scenarios were skipped.
 SKIPPED = 3
+#: With fewer training scenarios than this, the advice is to fine-tune bundled weights.
+FEW = 5_000
 
 
 def download(
@@ -99,7 +101,7 @@ def prepare(
             what another teacher continued.
     """
     from trajpred.store import prepare as prepare_store
-    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE, require_sample
+    from trajpred.store.prepare import SAMPLE_RAW, SAMPLE_STORE, require_sample
 
     raw = raw or require_sample()
     store = store or SAMPLE_STORE
@@ -141,7 +143,8 @@ def prepare(
     if absent:
         print(f"Training also needs: {', '.join(absent)}")
     else:
-        print(f"Train on it: trajpred train --data.store {shlex.quote(str(store))}")
+        start = "--weights argoverse-nano " if summary.scenarios["train"] < FEW else ""
+        print(f"Train on it: trajpred train {start}--data.store {shlex.quote(str(store))}")
     if lost and not allow_skipped:
         print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
         return SKIPPED

@@ -61,8 +61,7 @@ def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None,
     from trajpred.integrations.maps import read_map_file
     from trajpred.sources import SOURCES
     from trajpred.sources.reading import RawScenario
-    from trajpred.store import find_scenarios
-    from trajpred.store.sample import ensure_store
+    from trajpred.store import ensure_store, find_scenarios
 
     path = Path(what)
     if path.exists():
@@ -159,7 +158,7 @@ def describe(
     """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
     from trajpred.onboard.bundle import is_bundle
     from trajpred.predictors.predictions_file import SUFFIXES
-    from trajpred.store.shards import MANIFEST
+    from trajpred.store.reader import MANIFEST
 
     path = Path(what)
     checkpoint = pretrained.locate(what)
@@ -182,7 +181,7 @@ def describe(
 
 def _store(path: Path) -> Rows:
     from trajpred.store import ScenarioStore
-    from trajpred.store.shards import read_manifest
+    from trajpred.store.reader import read_manifest
 
     manifest = read_manifest(path)
     rows: Rows = {"source": manifest.get("source")}
@@ -330,8 +329,7 @@ def _map(path: Path, origin: tuple[float, float] | None, crs: str | None) -> Row
 
 
 def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
-    from trajpred.store import find_scenarios
-    from trajpred.store.sample import ensure_store
+    from trajpred.store import ensure_store, find_scenarios
 
     folder = ensure_store(store)
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
+import threading
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from trajpred.cli.scenarios import Positive, open_split, silence_libraries
+from trajpred.cli.scenarios import Positive, open_split
 from trajpred.data.environment import install_command
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Group, Half
@@ -16,6 +19,16 @@ from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
     from trajpred.store import ScenarioStore
+
+#: Warnings of libraries that a user of ``trajpred train`` cannot act on.
+WARNINGS = (
+    "LightningCLI's args",
+    ".*does not have many workers",
+    ".*logging interval",
+    ".*LeafSpec",
+    "Checkpoint directory .* is not empty",  # a resumed run
+    "You're resuming from a checkpoint that ended before",  # SceneLoader resumes within the epoch
+)
 
 
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
@@ -33,10 +46,7 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     """
     from trajpred.training.settings import read_settings
 
-    words = list(settings)
-    for row, word in enumerate(words):
-        if word in ("--help_all", "--help-all"):
-            words[row] = "--help"
+    words = ["--help" if word in ("--help_all", "--help-all") else word for word in settings]
     read_settings(words)  # before the import below, which takes seconds
     from trajpred.cli.training_report import report
     from trajpred.training.train import train as run
@@ -46,6 +56,21 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
     if trained is not None:
         report(trained)
     return 0
+
+
+def silence_libraries() -> None:
+    """Hide messages of the libraries that train a model, in the whole process."""
+    threading.excepthook = _report_in_threads
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in WARNINGS:
+        warnings.filterwarnings("ignore", message)
+
+
+def _report_in_threads(error: threading.ExceptHookArgs) -> None:
+    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
+    if not isinstance(error.exc_value, OSError):
+        threading.__excepthook__(error)
 
 
 def predict(
@@ -88,7 +113,7 @@ def predict(
     rows = open_split(store, split, half)
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
-    from trajpred.store.sample import store_words
+    from trajpred.store.prepare import store_words
 
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     scenarios, tracks = write(
@@ -217,7 +242,7 @@ def export(
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
         return 0
-    from trajpred.store.sample import store_words
+    from trajpred.store.prepare import store_words
 
     words = ["--checkpoint", str(out), *store_words(rows.path)]
     if split != "val":

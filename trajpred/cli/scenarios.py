@@ -1,11 +1,8 @@
-"""What commands share: options, scenarios of stores and raw data, quiet libraries."""
+"""What commands share: options, scenarios of stores and raw data."""
 
 from __future__ import annotations
 
-import logging
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,32 +27,6 @@ Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 #: The options of a source, which is not an option itself: ``trajpred.cli.main`` makes one of each field.
 SourceOptions = Annotated[Any, Parameter(parse=False)]
-#: Warnings of libraries that a user of ``trajpred train`` cannot act on.
-WARNINGS = (
-    "LightningCLI's args",
-    ".*does not have many workers",
-    ".*logging interval",
-    ".*LeafSpec",
-    "Checkpoint directory .* is not empty",  # a resumed run
-    "You're resuming from a checkpoint that ended before",  # SceneLoader resumes within the epoch
-)
-
-
-def silence_libraries() -> None:
-    """Hide messages of the libraries that train a model, in the whole process."""
-    threading.excepthook = _report_in_threads
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in WARNINGS:
-        warnings.filterwarnings("ignore", message)
-
-
-def _report_in_threads(error: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
-    if not isinstance(error.exc_value, OSError):
-        threading.__excepthook__(error)
-
-
 #: Scenarios of a split that are tried in order to recognise raw data.
 TRIED = 3
 #: What is shown: a line for each name.
@@ -104,7 +75,11 @@ def scenario_rows(scenario: Scenario) -> Rows:
     tracks = scenario.tracks
     observed = scenario.num_observed
     future = scenario.num_steps - observed
-    unseen = f", {scenario.lane_distance:,.0f} m from every road user" if scenario.lane_distance else ""
+    lane_map = scenario.map
+    elements = len(lane_map) + len(lane_map.crossing_id) + len(lane_map.drivable_area_id)
+    described = str(lane_map) if elements else "no map"
+    if scenario.lane_distance:
+        described += f", {scenario.lane_distance:,.0f} m from every road user"
     focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
     return {
         "city": scenario.city,
@@ -112,7 +87,7 @@ def scenario_rows(scenario: Scenario) -> Rows:
         "tracks": tracks,
         "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
         "focal": f"{focal_type} {scenario.focal_id}",
-        "map": f"{scenario.map}{unseen}",
+        "map": described,
     }
 
 
@@ -124,8 +99,7 @@ UPDATES = 3
 
 def open_split(store: Path | None, split: str, half: Half | None = None) -> ScenarioStore:
     """Open a split of a store, by default of the sample's, or one half of it. Raises: DataError."""
-    from trajpred.store import ScenarioStore
-    from trajpred.store.sample import ensure_store
+    from trajpred.store import ScenarioStore, ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
     if half is None:
@@ -203,8 +177,7 @@ def choose(
     """
     if source is not None and folder is not None:
         return _from_raw(folder, source, split, names, limit, options)
-    from trajpred.store import find_scenarios
-    from trajpred.store.sample import ensure_store
+    from trajpred.store import ensure_store, find_scenarios
 
     store = ensure_store(folder)
     names = names or open_split(store, split, half).scenario_ids[:limit]

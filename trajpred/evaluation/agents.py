@@ -18,7 +18,7 @@ from trajpred.errors import require
 from trajpred.evaluation.truth import truth_of
 from trajpred.metrics import final_error, joint_metrics
 from trajpred.metrics.plausibility import Futures
-from trajpred.store.windows import ADVICE
+from trajpred.store.reader import ADVICE
 
 #: The groups whose joint futures are scored.
 JOINT_GROUPS = ("scored", "all")

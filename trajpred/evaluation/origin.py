@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trajpred import __version__
-from trajpred.store.shards import read_manifest
+from trajpred.store.reader import read_manifest
 
 
 def environment() -> dict[str, Any]:

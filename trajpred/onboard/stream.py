@@ -5,19 +5,200 @@ Every update returns a result, with a reason for each road user that has none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.tracks import EGO_ID
-from trajpred.errors import DataError
-from trajpred.onboard.detections import Detections, listed
+from trajpred.data.time import SHORTEST_STEP_S
+from trajpred.data.tracks import EGO_ID, Tracks
+from trajpred.errors import DataError, quoted
+from trajpred.features.agents import is_recent
+from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, listed, validated
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster, Rule, joined, rule_forecast
-from trajpred.onboard.track_stream import TrackStream
+from trajpred.onboard.history import HistoryTable, seconds_of
+
+#: Distance (m) that a track may jump at any speed: detections are noisy.
+MAX_JUMP_M = 5.0
+#: Seconds of late updates, none of them in time, after which the tracker's clock is taken to have changed.
+NEW_CLOCK_S = 0.5
+
+Runtime = TypeVar("Runtime", bound=OnboardEncoder)
+Result = TypeVar("Result")
+
+
+class TrackStream(Generic[Runtime]):
+    """Keep the history of every track; base class of the streaming runtimes.
+
+    Updates may come at any rate. States keep their true times, and every update resamples them to the model's
+    steps (of 0.1 s) until then, as :func:`~trajpred.data.resample.resample` does.
+
+    Args:
+        runtime: an opened bundle.
+        lane_map: initial map; :meth:`set_map` replaces it.
+        ego_id: track at the centre of the scene, which matters where there are more agents or lanes than the
+            model takes, or where the encoder uses positions in the ego's frame; the most recently detected
+            track stands in while there is no such id.
+
+    Attributes:
+        history: all remembered states.
+        tracks: those detected recently enough to be agents, at the model's steps until the latest update.
+    """
+
+    def __init__(self, runtime: Runtime, lane_map: LaneMap | None = None, ego_id: str = EGO_ID) -> None:
+        self.runtime = runtime
+        self.ego_id = ego_id
+        bundle = runtime.bundle
+        self.history = HistoryTable(bundle.history, bundle.step_s, MAX_TRACKS)
+        self._warnings: list[str] = []
+        self._latest_s = float("nan")
+        self.tracks = self._recent_tracks()
+        #: Time of the first of the last updates, if these were late.
+        self._late_since_s = float("nan")
+        self.map = LaneMap()
+        if lane_map is not None:
+            self.set_map(lane_map)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.runtime!r}, {self.map!r})"
+
+    def set_map(self, lane_map: LaneMap) -> None:
+        """Replace the map, for instance by a new tile. If it is invalid, the current one stays and the next
+        update has a warning."""
+        try:
+            self.runtime.lanes.set_map(lane_map)
+            self.map = lane_map
+        except DataError as error:
+            self._warnings.append(f"map rejected: {error}")
+
+    def _add(self, timestamp_s: float, detections: Detections, warnings: list[str]) -> dict[str, str]:
+        """Add the detections to the histories; return why others were rejected, by id."""
+        warnings += self._warnings
+        self._warnings = []
+        if not isinstance(detections, Detections):
+            warnings.append(f"detections omitted: they must be Detections, are {quoted(detections)}")
+            detections = Detections([], [])
+        track_id = ids_of(detections, warnings)
+        omitted = dict.fromkeys(track_id, "its update was omitted")
+        try:
+            time_s = seconds_of(timestamp_s, self.history.step_s)
+        except DataError as error:
+            warnings.append(f"update omitted: {error}")
+            return omitted
+        repeated = time_s == self._latest_s
+        if not self._advance(time_s, warnings):
+            return omitted
+        accepted = validated(track_id, detections, warnings)
+        if accepted is None:
+            return omitted
+        states, rejected = accepted
+        if repeated and self._detected_now(states.track_id):
+            warnings.append("time did not advance: these detections replace those of the last update")
+        jumped = self.history.add(time_s, states, max_speed=MAX_SPEED, max_jump_m=MAX_JUMP_M)
+        warnings += [f"track {name} jumped: its earlier history was dropped" for name in jumped]
+        return rejected
+
+    def _detected_now(self, track_id: NDArray[np.str_]) -> bool:
+        """Return whether any of these tracks has a detection of the time of the latest update."""
+        current = self.history.track_id[self._latest_s - self.history.last_seen_s() < SHORTEST_STEP_S]
+        return bool(np.isin(track_id, current).any())
+
+    def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
+        """Advance the histories to ``timestamp_s``; return False if the update has to be omitted."""
+        memory_s = self.history.memory_s
+        passed = timestamp_s - self._latest_s
+        is_late = -memory_s < passed < 0
+        if is_late and not self._clock_changed(timestamp_s):
+            warnings.append(f"time went back by {-passed:.3f} s: update omitted")
+            return False
+        self._late_since_s = float("nan")
+        if 0 <= passed < memory_s:
+            self.history.advance(timestamp_s)
+        else:
+            if not np.isnan(passed):
+                change = "time went back by" if passed < 0 else "no update for"
+                warnings.append(f"{change} {abs(passed):.1f} s: histories were reset")
+            self.history.clear()
+        self._latest_s = timestamp_s
+        return True
+
+    def _clock_changed(self, timestamp_s: float) -> bool:
+        """Return whether updates have been late for :data:`NEW_CLOCK_S`, as after a step of the clock."""
+        is_first = not timestamp_s >= self._late_since_s
+        if is_first:
+            self._late_since_s = timestamp_s
+        return timestamp_s - self._late_since_s >= NEW_CLOCK_S
+
+    def _run(
+        self, call: Callable[[ScenarioBatch], Result], empty: Result, what: str, warnings: list[str]
+    ) -> tuple[Result, dict[str, str], dict[str, float]]:
+        """Call the runtime with the scene of this moment; ``empty`` is the result if there is none.
+
+        Returns:
+            The result, why each remembered track may have none, and the milliseconds of each stage.
+        """
+        result = empty
+        self.tracks = self._recent_tracks()
+        reasons = self._reasons()
+        scene = self._scene()
+        if scene is None:
+            return result, reasons, dict.fromkeys(self.runtime.STAGES, 0.0)
+        try:
+            result = call(scene)
+        except Exception as error:  # onnxruntime has its own class for every reason
+            warnings.append(f"{what} failed: {' '.join(str(error).split())}")
+            reasons |= dict.fromkeys(self.tracks.track_id.tolist(), f"the {what} failed")
+        return result, reasons, dict(self.runtime.stage_ms)
+
+    def _scene(self) -> ScenarioBatch | None:
+        """Return the recent tracks as a scene around the ego, or None without any."""
+        tracks = self.tracks
+        if not len(tracks):
+            return None
+        steps = tracks.valid.shape[1]
+        ego = np.flatnonzero(tracks.track_id == self.ego_id)
+        latest = np.argsort(-tracks.last_seen(steps), kind="stable")[:1]
+        return ScenarioBatch(
+            scenario_id=np.array([f"{self._latest_s:.3f}"]),
+            step_s=np.array([self.history.step_s]),
+            num_observed=steps,
+            recorded=np.array([steps]),
+            focal=ego if len(ego) else latest,
+            tracks=tracks,
+            track_scene=np.zeros(len(tracks), np.int64),
+            map=self.map,
+            lane_scene=np.zeros(len(self.map), np.int64),
+            crossing_scene=np.zeros(len(self.map.crossing_id), np.int64),
+        )
+
+    def _recent_tracks(self) -> Tracks:
+        """Return the tracks that were detected recently enough to be agents."""
+        step_s = self.history.step_s
+        memory_s = self.runtime.bundle.features.memory_s
+        # A state counts for the nearest step, half a step later at most.
+        tracks = self.history.resampled(self._latest_s, memory_s + step_s)
+        steps = tracks.valid.shape[1]
+        last = tracks.last_seen(steps)
+        elapsed_s = (steps - 1 - last) * step_s
+        recent = (last >= 0) & is_recent(elapsed_s, step_s, memory_s)
+        return tracks.take(np.flatnonzero(recent))
+
+    def _reasons(self) -> dict[str, str]:
+        """Return why each remembered track would have no result."""
+        limit = self.runtime.bundle.features.max_agents
+        excess = f"not among the nearest {limit} agents, the bundle's limit"
+        reasons = dict.fromkeys(self.tracks.track_id.tolist(), excess)
+        elapsed_s = self._latest_s - self.history.last_seen_s()
+        for name, ago_s in zip(self.history.track_id.tolist(), elapsed_s.tolist(), strict=True):
+            if name not in reasons:
+                reasons[name] = f"not seen for {ago_s:.1f} s"
+        return reasons
 
 
 @dataclass(frozen=True, repr=False)

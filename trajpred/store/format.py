@@ -2,14 +2,14 @@
 
 The *parts* of a row are its columns as arrays; strings are UTF-8 bytes, and a list of strings makes two
 parts, all bytes and the lengths. :class:`Rows` finds the parts of a row without reading others;
-:func:`decode` and :func:`decode_batch` concatenate the parts of ``S`` rows and decode them together. Damage
-raises ValueError.
+:func:`decode` and :func:`decode_batch` concatenate the parts of ``S`` rows and decode them together. They
+expect the parts that :func:`encode_row` made: checksums recognise others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,35 +33,21 @@ FINEST_VELOCITY = 2.0**-14
 HEADING_UNIT = np.pi / 2**15
 #: Units of a full turn.
 HEADINGS = 2**16
-#: Maximum size of a row, a thousand times the usual one; readers reject larger claims.
+#: Maximum size of a row, a thousand times the usual one.
 MAX_BYTES = 2**26
 
 LANE_CODES = ("lane_type", "left_mark", "right_mark")
-LANE_IDS = ("lane_id", "left_neighbor", "right_neighbor")
-IDS = (*LANE_IDS, "crossing_id", "drivable_area_id")
+IDS = ("lane_id", "left_neighbor", "right_neighbor", "crossing_id", "drivable_area_id")
 #: Rows of lane ids, one for each lane.
 ID_ROWS = ("predecessors", "successors")
-#: Lines, and the ids of the elements that have one each.
-POLYLINES = {
-    "centerline": "lane_id",
-    "left_boundary": "lane_id",
-    "right_boundary": "lane_id",
-    "crossing_edge1": "crossing_id",
-    "crossing_edge2": "crossing_id",
-    "drivable_area": "drivable_area_id",
-}
-
-
-class Column(NamedTuple):
-    """A column of a shard.
-
-    Attributes:
-        kind: type of its values.
-        like: the part that has as many entries in every row; empty if none determines their number.
-    """
-
-    kind: pa.DataType
-    like: str = ""
+POLYLINES = (
+    "centerline",
+    "left_boundary",
+    "right_boundary",
+    "crossing_edge1",
+    "crossing_edge2",
+    "drivable_area",
+)
 
 
 def _list(kind: pa.DataType, width: int = 1) -> pa.DataType:
@@ -72,52 +58,47 @@ def _list(kind: pa.DataType, width: int = 1) -> pa.DataType:
     return pa.list_(item)
 
 
-def _columns() -> dict[str, Column]:
+def _schema() -> pa.Schema:
     """Describe the columns in their order in the file."""
     columns = {
-        "scenario_id": Column(pa.string()),
-        "tracks": Column(pa.int32()),
-        "lanes": Column(pa.int32()),
-        "city": Column(pa.string()),
-        "num_observed": Column(pa.int32()),
-        "focal": Column(pa.int32()),
-        "continued": Column(pa.int32()),
-        "origin_x": Column(pa.float64()),
-        "origin_y": Column(pa.float64()),
-        "velocity_unit": Column(pa.float64()),
-        "timestamps_ns": Column(_list(pa.int64())),
-        "track_id": Column(_list(pa.string())),
-        "object_type": Column(_list(pa.int8()), like="track_id_lengths"),
-        "category": Column(_list(pa.int8()), like="track_id_lengths"),
-        "valid": Column(_list(pa.uint8())),
-        "position": Column(_list(pa.int32(), width=2)),
-        "heading": Column(_list(pa.int16()), like="position"),
-        "velocity": Column(_list(pa.int16(), width=2), like="position"),
-        "size": Column(_list(pa.float32(), width=2)),
+        "scenario_id": pa.string(),
+        "tracks": pa.int32(),
+        "lanes": pa.int32(),
+        "city": pa.string(),
+        "num_observed": pa.int32(),
+        "focal": pa.int32(),
+        "continued": pa.int32(),
+        "origin_x": pa.float64(),
+        "origin_y": pa.float64(),
+        "velocity_unit": pa.float64(),
+        "timestamps_ns": _list(pa.int64()),
+        "track_id": _list(pa.string()),
+        "object_type": _list(pa.int8()),
+        "category": _list(pa.int8()),
+        "valid": _list(pa.uint8()),
+        "position": _list(pa.int32(), width=2),
+        "heading": _list(pa.int16()),
+        "velocity": _list(pa.int16(), width=2),
+        "size": _list(pa.float32(), width=2),
     }
     for name in IDS:
-        columns[name] = Column(_list(pa.int64()), like="lane_id" if name in LANE_IDS else "")
+        columns[name] = _list(pa.int64())
     for name in (*LANE_CODES, "is_intersection"):
-        columns[name] = Column(_list(pa.int8()), like="lane_id")
-    for name, element in POLYLINES.items():
-        columns[name] = Column(_list(pa.int32(), width=2))
-        columns[f"{name}_lengths"] = Column(_list(pa.int32()), like=element)
-        columns[f"{name}_height"] = Column(_list(pa.float32()))
+        columns[name] = _list(pa.int8())
+    for name in POLYLINES:
+        columns[name] = _list(pa.int32(), width=2)
+        columns[f"{name}_lengths"] = _list(pa.int32())
+        columns[f"{name}_height"] = _list(pa.float32())
     for name in ID_ROWS:
-        columns[name] = Column(_list(pa.int64()))
-        columns[f"{name}_lengths"] = Column(_list(pa.int32()), like="lane_id")
-    return columns
+        columns[name] = _list(pa.int64())
+        columns[f"{name}_lengths"] = _list(pa.int32())
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
-COLUMNS = _columns()
-SCHEMA = pa.schema([pa.field(name, column.kind, nullable=False) for name, column in COLUMNS.items()])
+SCHEMA = _schema()
 #: Names of the ``P`` parts.
-PARTS = list(COLUMNS)
+PARTS = list(SCHEMA.names)
 PARTS.insert(PARTS.index("track_id") + 1, "track_id_lengths")
-_COUNTED = [name for name, column in COLUMNS.items() if column.like]
-#: Rows in :data:`PARTS` of the parts whose numbers of entries must be those of ``_REFERENCE``.
-_CHECKED = np.array([PARTS.index(name) for name in _COUNTED])
-_REFERENCE = np.array([PARTS.index(COLUMNS[name].like) for name in _COUNTED])
 
 # ---------------------------------------------------------------------------------------------- encode
 
@@ -236,17 +217,14 @@ class Rows:
     """The rows of a ``SCHEMA`` batch, of which only the offsets are copied.
 
     Args:
-        batch: without nulls, with offsets that ``validate`` accepts.
-
-    Raises: ValueError if offsets are out of range.
+        batch: without nulls.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._values: list[NDArray[Any]] = []
         offsets: list[NDArray[np.int32]] = []
-        for name, column in zip(SCHEMA.names, batch.columns, strict=True):
-            for part_values, part_offsets in _parts(name, column):
-                _check(name, part_offsets, len(part_values))
+        for column in batch.columns:
+            for part_values, part_offsets in _parts(column):
                 self._values.append(part_values)
                 offsets.append(part_offsets)
         self._offsets = np.stack(offsets)  # [P, rows + 1]
@@ -257,7 +235,7 @@ class Rows:
         return [values[start:stop] for values, (start, stop) in zip(self._values, bounds, strict=True)]
 
 
-def _parts(name: str, column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
+def _parts(column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
     """Yield the entries of all rows, and their offsets ``[rows + 1]``, of each part of a column."""
     if pa.types.is_string(column.type):
         yield _letters(column)
@@ -266,7 +244,6 @@ def _parts(name: str, column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[
     elif pa.types.is_string(column.type.value_type):
         offsets = column.offsets.to_numpy()
         letters, ends = _letters(column.values)
-        _check(name, offsets, len(ends) - 1)
         yield letters, ends[offsets]
         yield np.diff(ends), offsets
     elif pa.types.is_fixed_size_list(column.type.value_type):
@@ -284,12 +261,6 @@ def _letters(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int32
     return values, offsets
 
 
-def _check(name: str, offsets: NDArray[np.int32], end: int) -> None:
-    inside = offsets[0] >= 0 and offsets[-1] <= end
-    if not inside or (offsets[1:] < offsets[:-1]).any():
-        raise ValueError(f"offsets of {name} are out of range")
-
-
 def part_lengths(parts: Sequence[NDArray[Any]]) -> list[int]:
     """Return the number of entries of each part."""
     return [len(part) for part in parts]
@@ -299,7 +270,7 @@ def part_lengths(parts: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
-    """Decode the parts of one scenario. Raises: ValueError."""
+    """Decode the parts of one scenario."""
     columns = _concatenate([parts])
     tracks = _decode_tracks(columns)
     return Scenario(
@@ -317,9 +288,7 @@ def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
 def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
     """Decode the parts of scenarios of equal window length; equals ``ScenarioBatch.of`` of the scenarios.
 
-    Raises:
-        DataError: no scenarios, or window lengths differ.
-        ValueError: damaged parts.
+    Raises: DataError if there are no scenarios, or window lengths differ.
     """
     require(len(rows) > 0, "scenarios", "must not be empty")
     columns = _concatenate(rows)
@@ -348,10 +317,6 @@ def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
     lengths = np.array([part_lengths(row) for row in rows])
     offsets = np.zeros((len(PARTS), len(rows) + 1), np.int64)
     np.cumsum(lengths.T, axis=1, out=offsets[:, 1:])
-    differing = (offsets[_CHECKED] != offsets[_REFERENCE]).any(axis=1)
-    if differing.any():
-        name = _COUNTED[int(differing.argmax())]
-        raise ValueError(f"{name} and {COLUMNS[name].like} differ in the number of entries")
     columns: dict[str, Ragged] = {}
     for number, name in enumerate(PARTS):
         values = np.concatenate([row[number] for row in rows])
@@ -361,11 +326,8 @@ def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
 
 def _focal(columns: dict[str, Ragged]) -> NDArray[np.int64]:
     """``[S]`` rows of the focal tracks among all tracks."""
-    tracks = columns["object_type"]
-    focal = columns["focal"].values
-    if not ((focal >= 0) & (focal < tracks.lengths)).all():
-        raise ValueError("focal is not a row of the tracks")
-    return tracks.offsets[:-1] + focal
+    first_tracks: NDArray[np.int64] = columns["object_type"].offsets[:-1]
+    return first_tracks + columns["focal"].values
 
 
 def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
@@ -374,9 +336,6 @@ def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
     bits = columns["valid"].values.reshape(len(names), -1)
     valid = np.unpackbits(bits, axis=1, count=steps).view(np.bool_)
     stored = np.flatnonzero(valid)
-    bytes_per_track = -(-steps // 8)
-    if bits.shape[1] != bytes_per_track or len(stored) != len(columns["position"].values):
-        raise ValueError("valid does not match the states")
 
     def states(compact: NDArray[np.float64]) -> NDArray[np.float64]:
         """Insert zeros at the invalid steps."""
@@ -401,11 +360,8 @@ def _decode_sizes(columns: dict[str, Ragged]) -> NDArray[np.float64]:
     """``[A, 2]`` sizes of the tracks, unknown in the rows that have none."""
     sizes = columns["size"]
     tracks = columns["object_type"].lengths
-    has_sizes = sizes.lengths > 0
-    if (has_sizes & (sizes.lengths != tracks)).any():
-        raise ValueError("size does not have one entry per track")
     size = np.full((tracks.sum(), 2), np.nan)
-    size[np.repeat(has_sizes, tracks)] = sizes.values
+    size[np.repeat(sizes.lengths > 0, tracks)] = sizes.values
     return size
 
 
@@ -422,9 +378,6 @@ def _decode_map(columns: dict[str, Ragged]) -> LaneMap:
 def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
     points = _metres(name, columns)
     height = columns[f"{name}_height"]
-    has_heights = height.lengths > 0
-    if (has_heights & (height.lengths != columns[name].lengths)).any():
-        raise ValueError(f"{name}_height does not have one entry per point")
     if height.lengths.all():  # as in ScenarioBatch.of: heights only if all scenarios have them
         points = np.concatenate((points, height.values[:, None]), axis=1)
     return Ragged(points, _nested(name, columns).offsets)
@@ -432,12 +385,7 @@ def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
 
 def _nested(name: str, columns: dict[str, Ragged]) -> Ragged:
     """Divide a part into rows whose lengths are in another part."""
-    values = columns[name]
-    lengths = columns[f"{name}_lengths"]
-    rows = Ragged.from_lengths(values.values, lengths.values)
-    if (lengths.values < 0).any() or (rows.offsets[lengths.offsets] != values.offsets).any():
-        raise ValueError(f"{name} does not match its lengths")
-    return rows
+    return Ragged.from_lengths(columns[name].values, columns[f"{name}_lengths"].values)
 
 
 def _metres(name: str, columns: dict[str, Ragged]) -> NDArray[np.float64]:
@@ -449,9 +397,6 @@ def _metres(name: str, columns: dict[str, Ragged]) -> NDArray[np.float64]:
 
 
 def _texts(letters: Ragged) -> NDArray[np.str_]:
-    # NumPy pads every string to the longest.
-    if len(letters) * int(letters.lengths.max(initial=0)) > MAX_BYTES:
-        raise ValueError("a text is too long")
     ends = pa.py_buffer(letters.offsets.astype(np.int32))
     texts = pa.StringArray.from_buffers(len(letters), ends, pa.py_buffer(letters.values))
     return texts.to_numpy(zero_copy_only=False).astype(np.str_)

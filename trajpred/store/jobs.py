@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
 
+import numpy as np
+import pyarrow as pa
 from joblib import Parallel, delayed, parallel_config
 
 from trajpred.data.environment import install_command, processes
@@ -22,9 +24,8 @@ from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
-from trajpred.store.format import encode_row
-from trajpred.store.shards import INDEX, is_intact, sealed, signed_name, unsealed, write_shard
-from trajpred.store.windows import Window, recorded_frames
+from trajpred.store.format import Rows, encode_batch, encode_row
+from trajpred.store.reader import INDEX, SHARD, Window, is_intact, row_checksum, sealed, signed_name, unsealed
 
 #: Timeout for the scheduler, and for the first of its workers.
 TIMEOUT_S = 10
@@ -173,6 +174,39 @@ def _problem(job: ShardJob, error: Exception) -> str:
     # The bytes of a store must not depend on the location of the raw folder.
     folder = job.raw.parent if job.raw.is_file() else job.raw
     return problem.removeprefix(f"{folder}{os.sep}")
+
+
+def recorded_frames(scenario: Scenario) -> Window:
+    """Return the window without the steps between others at which no track is valid.
+
+    It is the whole window if the focal track would have no observed state in the last steps of that number.
+    """
+    valid = scenario.tracks.valid
+    seen = np.flatnonzero(valid.any(axis=0))
+    inside = np.arange(seen[0], seen[-1] + 1)
+    lost = np.setdiff1d(inside, seen)
+    observed = scenario.num_observed - int((lost < scenario.num_observed).sum())
+    recent = valid[scenario.focal, scenario.num_observed - observed : scenario.num_observed]
+    if not recent.any():
+        return Window(scenario.num_observed, scenario.num_steps)
+    return Window(observed, scenario.num_steps - len(lost))
+
+
+def write_shard(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows made by :func:`~trajpred.store.format.encode_row`.
+
+    Raises: DataError if there are too many rows for one shard; OSError.
+    """
+    batch = encode_batch(rows)
+    encoded = Rows(batch)
+    crc32 = [row_checksum(encoded[row]) for row in range(len(rows))]
+    write_batch(path, [*batch.columns, pa.array(crc32, pa.uint32())], SHARD)
+
+
+def write_batch(path: Path, columns: list[pa.Array], schema: pa.Schema) -> None:
+    """Write a file of one batch. Raises: OSError."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 # --------------------------------------------------------------------------------------------- workers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -16,30 +17,34 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from trajpred.data.files import progress_bar
 from trajpred.data.lane_map import REACH_M
+from trajpred.data.time import SAME_STEP
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
 from trajpred.store.format import COLUMNS_VERSION
-from trajpred.store.jobs import Extension, Run, ShardJob
+from trajpred.store.jobs import Extension, Run, ShardJob, write_batch
 from trajpred.store.jobs import workers as worker_pool
-from trajpred.store.reader import ScenarioStore, listed
-from trajpred.store.shards import (
+from trajpred.store.reader import (
+    ADVICE,
     INDEX,
     MANIFEST,
     VERSION,
+    ScenarioStore,
+    Window,
+    listed,
     prepare_command,
+    read_manifest,
     record_of,
     sealed,
     signed_name,
     unsealed,
-    write_index,
 )
-from trajpred.store.windows import Window, common_windows, describe_mixture
 
 #: What to do about scenarios that the new store would lack.
 ALLOW = "allow the loss with --overwrite"
@@ -369,7 +374,7 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
     if not overwrite:
         _require_no_loss(folder, ids, skipped)
     new = jobs[0].scratch / f"{folder.name}.arrow"
-    write_index(new, rows)
+    write_batch(new, [pa.array(rows[field.name], field.type) for field in INDEX], INDEX)
     index = signed_name("index", new)
     _put(new, folder / index)
     windows = common_windows(whole, lost)
@@ -403,3 +408,86 @@ def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str,
         val, val_steps = windows["val"]
         problems["train and val"] = describe_mixture(train + val, np.concatenate((train_steps, val_steps)))
     return {split: problem for split, problem in problems.items() if problem}
+
+
+def common_windows(whole: Collection[Window], lost: Collection[tuple[Window, Window]]) -> set[Window]:
+    """Return the windows of a split: those without lost frames, and those that cannot be cut to one of them.
+
+    Args:
+        whole: windows without lost frames.
+        lost: the others, and what is left of each without the lost frames.
+    """
+    kinds = set(whole)
+    for longer, frames in sorted(lost):
+        if not any(_can_be_cut(longer, frames, kind) for kind in kinds):
+            kinds.add(longer)
+    return kinds
+
+
+def _can_be_cut(longer: Window, frames: Window, kind: Window) -> bool:
+    """Whether ``kind`` has no more steps than the window and no fewer than the frames in it."""
+    in_past = frames.observed <= kind.observed <= longer.observed
+    in_future = frames.future <= kind.future <= longer.future
+    return in_past and in_future
+
+
+def describe_mixture(windows: Collection[Window], step_s: NDArray[np.float64]) -> str:
+    """Describe windows ``[N]`` with steps of ``step_s`` ``[N]`` seconds; empty if they are of one kind."""
+    distinct: dict[float, float] = {}  # each length, and the shortest one that counts as the same
+    shortest = 0.0
+    for step in np.unique(step_s).tolist():
+        if step > (1 + SAME_STEP) * shortest:
+            shortest = step
+        distinct[step] = shortest
+    kinds = Counter((window, distinct[step]) for window, step in zip(windows, step_s.tolist(), strict=True))
+    if len(kinds) < 2:
+        return ""
+    parts = [f"{count:,} of {window} steps of {step:.3g} s" for (window, step), count in kinds.most_common()]
+    return f"mixes scenarios: {', '.join(parts)}; {ADVICE}"
+
+
+# ------------------------------------------------------------------------------------------ the sample
+
+ROOT = Path(__file__).parents[2]
+SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
+
+
+def store_of(raw: Path) -> Path:
+    """Return where the store of ``raw`` belongs: beside it, or in the user's cache if that is read-only."""
+    beside = raw.with_name("store")
+    if beside.is_dir() or not raw.is_dir() or os.access(raw.parent, os.W_OK):
+        return beside
+    return Path.home() / ".cache" / "trajpred" / "argoverse2-sample"
+
+
+SAMPLE_STORE = store_of(SAMPLE_RAW)
+
+
+def store_words(store: Path) -> list[str]:
+    """Return the words that name ``store`` on the command line; none for the sample, the default."""
+    return [] if store == SAMPLE_STORE else ["--store", str(store)]
+
+
+def require_sample() -> Path:
+    """Return the folder of the sample. Raises: DataError if this installation has no repository."""
+    if not SAMPLE_RAW.is_dir():
+        advice = "give your own data with --store; trajpred download and trajpred prepare make a store"
+        raise DataError(f"the sample is in trajpred's repository only, not in this installation: {advice}")
+    return SAMPLE_RAW
+
+
+def ensure_store(store: Path | None = None) -> Path:
+    """Return ``store``, by default the sample's, which is prepared first if it is missing or outdated.
+
+    Raises: DataError if any other store is missing or stale, with the command that makes it.
+    """
+    store = store or SAMPLE_STORE
+    try:
+        read_manifest(store)
+    except DataError:
+        if store.resolve() != SAMPLE_STORE.resolve():
+            raise
+        # Several processes may start at once; the others wait for the first one.
+        raw = require_sample()
+        prepare("argoverse2", raw, store, workers=1, overwrite=True, patience_s=120, progress=False)
+    return store

@@ -1,15 +1,20 @@
-"""Random access to the memory-mapped scenarios of a store."""
+"""Random access to the scenarios of a store: its manifest, memory-mapped shards, and the store itself.
+
+Every file carries checksums: the manifest in its text, the index of a split in its name, a shard in its rows.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
+import zlib
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,20 +23,224 @@ from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.motion import mean_step_s
-from trajpred.data.resample import resample, same_step, whole_steps
+from trajpred.data.resample import recut, resample, same_step, whole_steps
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.errors import DataError, require
-from trajpred.store.format import decode, decode_batch
-from trajpred.store.shards import Shard, open_index, read_manifest, read_times
-from trajpred.store.windows import ADVICE, Window, cut
+from trajpred.store.format import SCHEMA, Rows, decode, decode_batch, part_lengths
 
+#: Version of the files of a store.
+VERSION = 7
+MANIFEST = "manifest.json"
+#: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
+#: number of lane segments and crossings.
+INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")])
+#: The columns of a shard: those of a scenario, and their checksum.
+SHARD = SCHEMA.append(pa.field("crc32", pa.uint32(), nullable=False))
 #: Maximum number of open shards per process.
 OPEN_SHARDS = 64
 #: Maximum number of ids listed in a message.
 MAX_LISTED = 5
+#: What to do about windows of several kinds.
+ADVICE = (
+    "train and evaluate need one kind: prepare the recordings of each kind from a raw folder of their own "
+    "into a store of their own"
+)
 
-T = TypeVar("T")
+
+# -------------------------------------------------------------------------------------------------- checksums
+
+
+def checksum(path: Path) -> str:
+    """Return eight digits that depend on every byte of a file. Raises: OSError."""
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            value = zlib.crc32(chunk, value)
+    return f"{value:08x}"
+
+
+def signed_name(stem: str, path: Path) -> str:
+    """Return ``STEM-CHECKSUM.arrow``, the name for the content of ``path``."""
+    return f"{stem}-{checksum(path)}.arrow"
+
+
+def is_intact(path: Path) -> bool:
+    """Return whether a file has the content that its name was made for. Raises: OSError."""
+    return path.stem.rpartition("-")[2] == checksum(path)
+
+
+def record_of(shard: Path) -> Path:
+    """Return the path of a shard's record."""
+    return shard.with_name(f"{shard.stem.rpartition('-')[0]}.json")
+
+
+def sealed(values: dict[str, Any]) -> str:
+    """Serialise ``values`` with their checksum."""
+    signed: dict[str, Any] = {"crc32": zlib.crc32(_text(values).encode())}
+    return _text(signed | values)
+
+
+def unsealed(text: str) -> dict[str, Any]:
+    """Invert :func:`sealed`. Raises: ValueError if any byte has changed."""
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError("is not an object")
+    values.pop("crc32", None)
+    if sealed(values) != text:
+        raise ValueError("its checksum is wrong")
+    return values
+
+
+def _text(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=1) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------- manifest
+
+
+def read_manifest(store: Path) -> dict[str, Any]:
+    """Read the manifest of a store.
+
+    Raises:
+        DataError: it is missing, damaged, or of another version; the message has the command that prepares
+            the store.
+    """
+    path = store / MANIFEST
+    if not path.is_file():
+        raise DataError(f"no store here; {_advice(store, {})}", file=store)
+    try:
+        text = path.read_text()
+        manifest: dict[str, Any] = json.loads(text)
+        version = manifest["version"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"is not a store manifest ({error!r}); {_advice(store, {})}", file=path) from None
+    if version != VERSION:
+        problem = f"store version {version}, this trajpred reads version {VERSION}"
+        raise DataError(f"{problem}; {_advice(store, manifest)}", file=path)
+    try:
+        return unsealed(text)
+    except ValueError as error:
+        raise DataError(f"is damaged ({error}); {_advice(store, manifest)}", file=path) from None
+
+
+def _advice(store: Path, manifest: dict[str, Any]) -> str:
+    return f"prepare it with: {prepare_command(store, manifest)}"
+
+
+def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
+    """Return the command that prepares a store with the options of ``manifest``."""
+    words = ["--source", manifest.get("source", "SOURCE"), "--raw", "RAW_DIR", "--store", store]
+    if manifest.get("heights"):
+        words.append("--heights")
+    for name, value in manifest.get("options", {}).items():
+        if value not in (None, [], False):
+            words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, list) else [value])]
+    if manifest.get("shard_size", 256) != 256:
+        words += ["--shard_size", manifest["shard_size"]]
+    extended = manifest.get("extended")
+    if isinstance(extended, dict):
+        words += ["--continue-s", extended.get("seconds", "SECONDS")]
+        words += ["--teacher", extended.get("teacher", "TEACHER")]
+    return f"trajpred prepare {shlex.join(map(str, words))}"
+
+
+# ----------------------------------------------------------------------------------------------------- shards
+
+
+def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Map the only batch of a file. Raises: DataError if it has other columns or another number of rows."""
+    try:
+        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        is_ours = file.schema == schema and file.num_record_batches == 1
+        batch = pa.record_batch({})
+        if is_ours:  # other files are not read
+            batch = file.get_batch(0)
+        batch.validate()
+        for column in batch.columns:
+            if not pa.types.is_list(column.type):  # Rows checks lists
+                column.validate(full=True)  # otherwise Arrow would follow offsets out of bounds
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"cannot be opened ({error}); prepare it again", file=path) from None
+    nulls = any(column.null_count for column in batch.columns)
+    if not is_ours or batch.num_rows != rows or nulls:
+        raise DataError("is not the file named in the manifest; prepare it again", file=path)
+    return batch
+
+
+def row_checksum(parts: Sequence[NDArray[Any]]) -> int:
+    """Return the CRC-32 of the number of entries of each part (int32), followed by all entries."""
+    value = zlib.crc32(np.array(part_lengths(parts), "<i4").data)
+    for part in parts:
+        value = zlib.crc32(part.data, value)
+    return value
+
+
+def open_index(path: Path, rows: int) -> pa.RecordBatch:
+    """Open the index of a split, and verify its checksum. Raises: DataError."""
+    batch = _mapped(path, rows, INDEX)
+    if not is_intact(path):
+        raise DataError("is damaged (its checksum is wrong); prepare it again", file=path)
+    return batch
+
+
+class Shard(Rows):
+    """An open shard, of which only offsets and names have been read.
+
+    Args:
+        path: of the file.
+        index: the entries of its scenarios in the index.
+
+    Raises: DataError if it is another file or damaged.
+    """
+
+    def __init__(self, path: Path, index: pa.RecordBatch) -> None:
+        self.path = path
+        batch = _mapped(path, index.num_rows, SHARD)
+        if not batch.column("scenario_id").equals(index.column("scenario_id")):
+            raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
+        self._crc32 = batch.column("crc32")
+        try:
+            super().__init__(batch.select(SCHEMA.names))
+        except (ValueError, IndexError) as error:
+            raise self._damage(str(error)) from None
+
+    def __getitem__(self, row: int) -> list[NDArray[Any]]:
+        """Return the parts of a row. Raises: DataError if its checksum is wrong."""
+        parts = super().__getitem__(row)
+        if row_checksum(parts) != self._crc32[row].as_py():
+            raise self._damage(f"row {row} has a wrong checksum")
+        return parts
+
+    def _damage(self, problem: str) -> DataError:
+        return DataError(f"shard is damaged ({problem}); prepare it again", file=self.path)
+
+
+# -------------------------------------------------------------------------------------------------- the store
+
+
+class Window(NamedTuple):
+    """Numbers of observed steps, and of all steps."""
+
+    observed: int
+    steps: int
+
+    @property
+    def future(self) -> int:
+        """Number of future steps."""
+        return self.steps - self.observed
+
+    def __str__(self) -> str:
+        return f"{self.observed} + {self.future}"
+
+
+def cut(scenario: Scenario, window: Window) -> Scenario:
+    """Return the last observed and the first future steps of a scenario, and the tracks seen at these."""
+    if window == (scenario.num_observed, scenario.num_steps):
+        return scenario
+    shorter = recut(scenario, window.observed, window.future)
+    rows = np.flatnonzero(shorter.tracks.valid.any(axis=1))
+    return replace(shorter, tracks=shorter.tracks.take(rows))
 
 
 class ScenarioStore:
@@ -76,7 +285,7 @@ class ScenarioStore:
         for shard in entry["shards"]:
             self._shards.append(folder / shard["file"])
             self._bounds.append(self._bounds[-1] + shard["scenarios"])
-        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._open: dict[int, Shard] = {}
         #: Row in the split of each scenario.
         self._rows: Sequence[int] | NDArray[np.int64] = range(self._bounds[-1])
 
@@ -121,7 +330,7 @@ class ScenarioStore:
         # Every process opens its own memory maps.
         state = dict(self.__dict__)
         state.pop("_index", None)
-        state["_open"] = OrderedDict()
+        state["_open"] = {}
         return state
 
     def __len__(self) -> int:
@@ -133,7 +342,7 @@ class ScenarioStore:
         return f"ScenarioStore({self.path}, {self.split}: {size})"
 
     def __getitem__(self, index: int) -> Scenario:
-        scenario = self._decode_row(index, decode)
+        scenario = decode(self._parts(index))
         if self.step_s is not None:
             scenario = resample(scenario, self.step_s)
         if self._is_cut:
@@ -153,26 +362,15 @@ class ScenarioStore:
         """
         if self._is_cut:
             return ScenarioBatch.of([self[int(row)] for row in rows])
-        parts = [self._decode_row(int(row), list) for row in rows]
-        try:
-            return decode_batch(parts)
-        except ValueError:
-            for row in rows:
-                self[int(row)]  # raises an error that names the damaged shard
-            raise
+        return decode_batch([self._parts(int(row)) for row in rows])
 
-    def _decode_row(self, index: int, decoder: Callable[[Any], T]) -> T:
-        """Decode the parts of a row; errors name its shard."""
+    def _parts(self, index: int) -> list[NDArray[Any]]:
+        """Read the parts of a row."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
         row = int(self._rows[index])
         number = bisect_right(self._bounds, row) - 1
-        shard = self._shard(number)
-        try:
-            return decoder(shard[row - self._bounds[number]])
-        except (pa.ArrowException, OSError, ValueError) as error:
-            path = self._shards[number]
-            raise DataError(f"shard is damaged ({error}); prepare it again", file=path) from None
+        return self._shard(number)[row - self._bounds[number]]
 
     @property
     def scenario_ids(self) -> list[str]:
@@ -206,12 +404,13 @@ class ScenarioStore:
         """Return the window and the step in seconds ``[N]`` of each scenario of the whole split."""
         windows: list[Window] = []
         step_s: list[float] = []
-        for file, (start, end) in zip(self._shards, pairwise(self._bounds), strict=True):
-            observed, stamps = read_times(file, end - start)
-            for row in range(end - start):
-                window = Window(int(observed[row]), len(stamps[row]))
+        for number, file in enumerate(self._shards):
+            batch = _mapped(file, self._bounds[number + 1] - self._bounds[number], SHARD)
+            observed = batch.column("num_observed").to_pylist()
+            for count, stamps in zip(observed, batch.column("timestamps_ns"), strict=True):
+                window = Window(count, len(stamps))
                 windows.append(self._lengths[0] if self._is_cut else window)
-                step_s.append(float(mean_step_s(stamps[row], window.observed)))
+                step_s.append(float(mean_step_s(stamps.values.to_numpy(), count)))
         return windows, np.array(step_s)
 
     def index(self, scenario_id: str) -> int:
@@ -234,15 +433,13 @@ class ScenarioStore:
         return open_index(self._index_file, self._bounds[-1])
 
     def _shard(self, number: int) -> Shard:
-        shard = self._open.pop(number, None)
-        if shard is None:
+        if number not in self._open:
             start = self._bounds[number]
-            count = self._bounds[number + 1] - start
-            shard = Shard(self._shards[number], self._index.slice(start, count))
-        self._open[number] = shard
+            entries = self._index.slice(start, self._bounds[number + 1] - start)
+            self._open[number] = Shard(self._shards[number], entries)
         if len(self._open) > OPEN_SHARDS:
-            self._open.popitem(last=False)
-        return shard
+            del self._open[next(iter(self._open))]
+        return self._open[number]
 
 
 def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[tuple[str, ScenarioStore]]:

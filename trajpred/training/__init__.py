@@ -2,6 +2,6 @@
 
 ``train`` (command, config, run folder), ``lit_forecaster`` (the step: losses, gradients, validation),
 ``losses``, ``optimizer`` (AdamW, schedule, check for non-finite numbers). Around it: ``settings`` (the
-command line and its configs), ``progress`` (what is printed), ``checkpoint_io`` (when checkpoints are saved,
-how they are found), ``record`` (facts, curves, folder of a run), ``distributed`` (sums over processes).
+command line and its configs), ``checkpoint_io`` (when checkpoints are saved, how they are found), ``record``
+(facts, curves, folder and printed lines of a run), ``distributed`` (sums over processes).
 """

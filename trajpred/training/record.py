@@ -1,7 +1,9 @@
-"""Facts and curves of a training, kept in its checkpoints, and its folder."""
+"""What a run leaves: facts and curves in its checkpoints, its folder, and the lines that it prints."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -9,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from filelock import FileLock, Timeout
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
+from tqdm import tqdm
 
+from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
 from trajpred.evaluation.origin import environment, store_facts
 from trajpred.model.checkpoint import TRAINING
-from trajpred.training.data_module import SceneData
 
 #: Facts of a record that determine the batches of an epoch, besides the store.
-_BATCH_FACTS = (
+BATCH_FACTS = (
     "seed",
     "batch_size",
     "accumulate_grad_batches",
@@ -30,19 +35,19 @@ _BATCH_FACTS = (
 )
 #: Seconds to wait for another training of the same run to end.
 LOCK_S = 10.0
+#: Seconds at most between two lines of a run.
+LINE_S = 120.0
 
 
 def batch_order(record: dict[str, Any]) -> dict[str, Any]:
-    """Select the facts of a record that determine the batches of an epoch; older records lack some.
+    """Select the facts of a record that determine the batches of an epoch.
 
     Of the store only the training split counts: other splits may have changed.
     """
-    facts = {name: record[name] for name in _BATCH_FACTS if name in record}
-    store = record.get("store") or {}
-    origin = {name: store[name] for name in ("source", "config") if name in store}
-    if origin:
-        origin["train"] = store.get("scenarios", {}).get("train")
-        facts["store"] = origin
+    facts = {name: record[name] for name in BATCH_FACTS}
+    store = record["store"]
+    train = store["scenarios"]["train"]
+    facts["store"] = {"source": store["source"], "config": store["config"], "train": train}
     return facts
 
 
@@ -71,38 +76,35 @@ class TrainingRecord(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Recorded at the start, since the package's files may change during training.
         self.start_s = time.monotonic()
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
         self.fixed = {
             "recipe": trainer.logger.name if trainer.logger else None,
             "epochs": trainer.max_epochs,
             "precision": str(trainer.precision),
             "environment": environment(),
+            "seed": data.seed,
+            "batch_size": data.batch_size * trainer.accumulate_grad_batches,
+            "accumulate_grad_batches": trainer.accumulate_grad_batches,
+            "processes": trainer.world_size,
+            "memory_gb": data.memory_gb,
+            "hold_out": data.hold_out,
+            "stores": data.stores,
+            "store": store_facts(data.store),
         }
-        data = getattr(trainer, "datamodule", None)
-        if isinstance(data, SceneData):
-            self.fixed |= {
-                "seed": data.seed,
-                "batch_size": data.batch_size * trainer.accumulate_grad_batches,
-                "accumulate_grad_batches": trainer.accumulate_grad_batches,
-                "processes": trainer.world_size,
-                "memory_gb": data.memory_gb,
-                "hold_out": data.hold_out,
-                "stores": data.stores,
-                "store": store_facts(data.store),
-            }
         current = batch_order(self.fixed)
         for name, value in self.required.items():
-            same = current.get(name) == value
-            if name == "processes" and isinstance(data, SceneData):
+            same = current[name] == value
+            if name == "processes":
                 same = same or data.steps_per_epoch(value) == data.steps_per_epoch(trainer.world_size)
             require(same, "resume", f"continues within an epoch, which needs the same {name}: {value}")
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        earlier = checkpoint.get(TRAINING, {})
-        self.earlier_s = earlier.get("wall_s", 0.0)
-        self.weights = earlier.get("weights")
-        self.licence = earlier.get("licence", "")
+        earlier = checkpoint[TRAINING]
+        self.earlier_s = earlier["wall_s"]
+        self.weights = earlier["weights"]
+        self.licence = earlier["licence"]
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         within = progress["current"]["completed"] > 0 and not progress["is_last_batch"]
         self.required = batch_order(earlier) if within else {}
@@ -171,6 +173,133 @@ class RunHistory(pl.Callback):
         self.rows = state_dict["rows"]
         self._sum = state_dict["sum"]
         self._batches = state_dict["batches"]
+
+
+class RunProgress(pl.Callback):
+    """Print the device, the model and its data, then a line per epoch, and at least every :data:`LINE_S`.
+
+    Args:
+        history: the curves of the run, updated before this callback.
+    """
+
+    def __init__(self, history: RunHistory) -> None:
+        self.history = history
+        #: Step at which the run starts or resumes.
+        self.first = 0
+        self.start_s = 0.0
+        self.printed_s = 0.0
+        #: The validation that no line has shown yet.
+        self.news = ""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.first = trainer.global_step
+        self.start_s = time.monotonic()
+        self.printed_s = self.start_s
+        for name, text in describe(trainer, pl_module):
+            pl_module.print(f"{name:<11} {text}")
+        sys.stdout.flush()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:  # the end of the epoch follows
+            self._print_if_due(trainer, pl_module)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        self._print_if_due(trainer, module, f"validates {batch_idx + 1}/{int(sum(trainer.num_val_batches))}")
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Shown later, because the best checkpoint is chosen after this.
+        row = self.history.rows.get(trainer.global_step, {})
+        if "val/loss" not in row:
+            return
+        self.news = f"validation loss {row['val/loss']:.3f}, focal"
+        for name in ("minADE6", "minFDE6"):
+            key = f"val/focal/{name}"
+            if key in row:
+                self.news += f" {name} {row[key]:.2f}"
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._print(trainer, pl_module)
+
+    def _print_if_due(self, trainer: pl.Trainer, module: pl.LightningModule, note: str = "") -> None:
+        if time.monotonic() - self.printed_s >= LINE_S:
+            self._print(trainer, module, note)
+
+    def _print(self, trainer: pl.Trainer, module: pl.LightningModule, note: str = "") -> None:
+        self.printed_s = time.monotonic()
+        loss = note or f"loss {self.history.loss:.3f}"
+        parts = [_position(trainer), self._times(trainer), loss, _best(trainer), self.news]
+        self.news = ""
+        module.print("   ".join(part for part in parts if part))
+        sys.stdout.flush()
+
+    def _times(self, trainer: pl.Trainer) -> str:
+        """Return the time since the start and to the end."""
+        elapsed = time.monotonic() - self.start_s
+        done = trainer.global_step - self.first
+        text = tqdm.format_interval(elapsed)
+        if not done:
+            return text
+        left = elapsed / done * (trainer.estimated_stepping_batches - trainer.global_step)
+        return f"{text}, {tqdm.format_interval(left)} left"
+
+
+def _position(trainer: pl.Trainer) -> str:
+    """Return the epochs done, with a decimal within an epoch, and the steps, of how many."""
+    done = f"{epochs_done(trainer):.1f}".removesuffix(".0")
+    if (trainer.max_epochs or 0) > 0:
+        done = f"{done:>{len(str(trainer.max_epochs))}}/{trainer.max_epochs}"
+    total = trainer.estimated_stepping_batches
+    return f"epoch {done}   step {trainer.global_step:{len(str(total))}}/{total}"
+
+
+def _best(trainer: pl.Trainer) -> str:
+    """Return the best value so far of the metric that chooses the best checkpoint."""
+    best = trainer.checkpoint_callback
+    if not isinstance(best, ModelCheckpoint) or not best.monitor or best.best_model_score is None:
+        return ""
+    name = best.monitor.removeprefix("val/").replace("/", " ")
+    return f"best {name} {float(best.best_model_score):.3f}"
+
+
+def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is about to be trained: a LitForecaster on SceneData."""
+    yield "device", _device(trainer)
+    data = trainer.datamodule
+    validation = data.validation_scenes()
+    yield "scenes", f"{len(data.training_scenes()):,} for training, {len(validation):,} for validation"
+    model = module.forecaster
+    own_s = validation[0].step_s
+    resampled = f", resampled from steps of {own_s:.3g} s to {model.step_s:.3g} s"
+    yield "store", f"{data.store}{'' if same_step(own_s, model.step_s) else resampled}"
+    parameters = sum(p.numel() for p in module.parameters())
+    kinds = f"{type(model.encoder).__name__} and {type(model.decoder).__name__}"
+    yield "model", f"{kinds}, {parameters:,} parameters"
+    seconds = f"{model.history * model.step_s:.3g} s and {model.horizon * model.step_s:.3g} s"
+    steps = f"reads {model.history} and predicts {model.horizon} steps of {model.step_s:.3g} s"
+    yield "steps", f"{steps} ({seconds})"
+    epochs = f"{trainer.max_epochs} epochs, " if (trainer.max_epochs or 0) > 0 else ""
+    at_most = "" if data.memory_gb is None else "at most "
+    scenes = f"{at_most}{data.batch_size * trainer.accumulate_grad_batches} scenes"
+    yield "training", f"{epochs}{trainer.estimated_stepping_batches:,} steps of {scenes}"
+    if trainer.global_step:
+        yield "resumes", f"after {trainer.global_step:,} steps"
+    if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
+        yield "results", trainer.logger.log_dir
+        yield "curves", f"tensorboard --logdir {shlex.quote(trainer.logger.log_dir)}"
+
+
+def _device(trainer: pl.Trainer) -> str:
+    precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
+    kind = trainer.strategy.root_device.type
+    processes = trainer.world_size
+    if kind == "cuda":
+        return f"{processes} x {torch.cuda.get_device_name()}{precision}"
+    each = f"{processes} processes, each with " if processes > 1 else ""
+    count = torch.get_num_threads()
+    threads = "1 thread" if count == 1 else f"{count} threads"
+    return f"{kind.upper()}, {each}{threads}{precision}"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +20,7 @@ from trajpred.errors import DataError, quoted
 from trajpred.model.pretrained import CHECKPOINTS
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentError, ArgumentParser
+    import jsonargparse
 
 #: Groups of settings.
 GROUPS = ("trainer", "model", "data", "pictures")
@@ -57,31 +58,24 @@ def read_settings(args: Sequence[str]) -> Settings:
     """
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
-    configs: list[Path] = []
-    settings: list[str] = []
-    resumed: Path | None = None
-    weights: list[Any] = []
-    pending = list(args)
-    while pending:
-        word = pending.pop(0)
-        name, assigned, value = word.partition("=")
-        _require_readable(value if assigned else name)
-        if name == "--weights" and (assigned or pending):
-            weights.append(value if assigned else pending[0])
-        if name not in ("--config", "-c", "--resume") or not (assigned or pending):
-            settings.append(word)  # the parser of the settings reports a missing value
-            continue
-        value = value if assigned else pending.pop(0)
-        if name == "--resume":
-            resumed = Path(value)
-            settings.append(f"--resume={value}")
-        else:
-            configs.append(Path(value))
-    if resumed is not None and not configs:
-        folder = resumed if resumed.is_dir() else resumed.parent
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", "-c", action="append", default=[], type=Path)
+    parser.add_argument("--resume", type=Path)
+    parser.add_argument("--weights")
+    try:
+        known, words = parser.parse_known_args(args)
+    except ArgumentError as error:
+        raise DataError(f"{error.argument_name}: {error.message}") from None
+    for word in args:
+        _require_readable(word.partition("=")[2] or word)
+    configs: list[Path] = known.config
+    start = known.weights
+    if known.resume is not None:
+        words.append(f"--resume={known.resume}")
+        folder = known.resume if known.resume.is_dir() else known.resume.parent
         run = folder.parent if folder.name == CHECKPOINTS else folder
-        configs = [file for file in [run / "config.yaml"] if file.is_file()]
-    in_configs: list[Any] = []
+        if not configs and (run / "config.yaml").is_file():
+            configs = [run / "config.yaml"]
     for file in configs:
         content = read_yaml(file)
         if not isinstance(content, dict):
@@ -90,11 +84,12 @@ def read_settings(args: Sequence[str]) -> Settings:
             if not isinstance(content.get(group) or {}, dict):
                 problem = f"must be settings, as '{group}: {{NAME: VALUE}}', is {quoted(content[group])}"
                 raise DataError(problem, file=file, field=group)
-        if "weights" in content:
-            in_configs.append(content["weights"])
-    start = [None, *in_configs, *weights][-1]
-    has_start = resumed is None and start not in (None, "null")
-    return Settings(configs, settings, str(start) if has_start else None)
+        if known.weights is None:
+            start = content.get("weights", start)
+    if known.weights is not None:
+        words.append(f"--weights={known.weights}")
+    has_start = known.resume is None and start not in (None, "null")
+    return Settings(configs, words, str(start) if has_start else None)
 
 
 def _require_readable(word: str) -> None:
@@ -109,10 +104,17 @@ def _require_readable(word: str) -> None:
             read_yaml(Path(word))
 
 
-def explain(error: ArgumentError, parser: ArgumentParser, configs: Sequence[Path]) -> DataError:
+def explain(error: ArgumentError, parser: jsonargparse.ArgumentParser, configs: Sequence[Path]) -> DataError:
     """Explain what the parser rejects in one sentence, with the config file and the nearest name."""
     message = _one_line(error)
-    file = next((file for file in configs if message == _message_of(parser, file)), None)
+    file = None
+    for config in configs:
+        try:
+            parser.parse_path(config)
+        except ArgumentError as of_file:
+            if _one_line(of_file) == message:
+                file = config
+                break
     names = [name.replace(".init_args", "") for name, _ in parser.get_defaults().items()]
     if match := _UNKNOWN_OF_CLASS.search(message):
         cls: Any = locate(match["cls"])
@@ -132,17 +134,6 @@ def explain(error: ArgumentError, parser: ArgumentParser, configs: Sequence[Path
     if file is None:
         return DataError(f"--{key}: {problem}")
     return DataError(problem, file=file, field=key)
-
-
-def _message_of(parser: ArgumentParser, file: Path) -> str | None:
-    """Return what ``parser`` reports about a config file alone."""
-    from jsonargparse import ArgumentError
-
-    try:
-        parser.parse_path(file)
-    except ArgumentError as error:
-        return _one_line(error)
-    return None
 
 
 def _one_line(error: ArgumentError) -> str:

@@ -24,10 +24,10 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.registry import import_words, note_import
 from trajpred.errors import DataError, require
-from trajpred.model.checkpoint import CONFIG
+from trajpred.model.checkpoint import CONFIG, TRAINING
 from trajpred.model.pretrained import CHECKPOINTS, LAST
-from trajpred.store import ScenarioStore
-from trajpred.store.sample import SAMPLE_STORE, ensure_store
+from trajpred.store import ScenarioStore, ensure_store
+from trajpred.store.prepare import SAMPLE_STORE
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
     STOPPED,
@@ -39,8 +39,7 @@ from trajpred.training.data_module import SceneData, without_held_out
 from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
 from trajpred.training.fine_tune import Start
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.progress import RunProgress
-from trajpred.training.record import RunHistory, RunLogger, TrainingRecord, lock_run
+from trajpred.training.record import RunHistory, RunLogger, RunProgress, TrainingRecord, lock_run
 from trajpred.training.settings import differences, explain, read_settings
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
@@ -253,7 +252,8 @@ class TrainCLI(LightningCLI):
         """
         checkpoint, content = newest_checkpoint(path)
         require("optimizer_states" in content, "resume", f"{checkpoint} contains weights only")
-        complete = all(content.get(part) for part in ("optimizer_states", "lr_schedulers", "loops"))
+        parts = ("optimizer_states", "lr_schedulers", "loops", TRAINING)
+        complete = all(content.get(part) for part in parts)
         advice = "fine-tune its weights with --weights"
         require(complete, "resume", f"{checkpoint} lacks parts of the state of a training: {advice}")
         other = differences(content[CONFIG], self._model_config(), "model")
@@ -261,22 +261,18 @@ class TrainCLI(LightningCLI):
         advice = "give its config.yaml, or start from its weights with --weights"
         require(not other, "resume", f"{problem}: {advice}")
         folder = checkpoint.resolve().parent
-        if self.config.trainer.logger and folder.name == CHECKPOINTS:
+        logger = self.config.trainer.logger
+        if logger and folder.name == CHECKPOINTS:
+            if isinstance(logger, list):
+                logger = logger[0]  # which decides on the folder of the run
+            problem = "must be given with its class_path, so that a resumed run keeps its folder"
+            require(hasattr(logger, "init_args"), "trainer.logger", problem)
             run = folder.parent
-            self.logger = self._first_logger()
+            self.logger = logger.init_args
             self.logger.save_dir = str(run.parent.parent)
             self.logger.name = run.parent.name
             self.logger.version = run.name
         return checkpoint
-
-    def _first_logger(self) -> Any:
-        """Return the settings of the logger that decides on the folder of the run."""
-        logger = self.config.trainer.logger
-        if isinstance(logger, list):
-            logger = logger[0]
-        problem = "must be given with its class_path, so that a resumed run keeps its folder"
-        require(hasattr(logger, "init_args"), "trainer.logger", problem)
-        return logger.init_args
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Add the curves of the run and what it prints; Lightning's bar is for terminals."""

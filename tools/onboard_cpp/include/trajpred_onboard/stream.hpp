@@ -1,5 +1,4 @@
-// Encodes or forecasts from a tracker's detections, update by update: trajpred/onboard/stream.py,
-// track_stream.py.
+// Encodes or forecasts from a tracker's detections, update by update: trajpred/onboard/stream.py.
 //
 // Every update returns a result, with a reason for each road user that has none.
 #pragma once
