@@ -341,7 +341,7 @@ def find_encoder() -> str:
     except (ImportError, RuntimeError):
         program = shutil.which("ffmpeg") or ""
     advice = f"an MP4 needs ffmpeg: {install_command('film')}, or install ffmpeg; a GIF needs nothing"
-    require(bool(program), "format", advice)
+    require(bool(program), "out", advice)
     return program
 
 
@@ -365,4 +365,4 @@ def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
         failed = process.wait()
         log.seek(0)
         message = log.read().decode(errors="replace").strip()
-    require(not failed, "format", f"ffmpeg could not write it ({message})")
+    require(not failed, "out", f"ffmpeg could not write it ({message})")
