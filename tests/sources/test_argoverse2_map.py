@@ -14,7 +14,7 @@ from tests.conftest import equal
 from tests.sources.argoverse2_files import ARCHIVE, TABLE, rejects
 from trajpred.data.lane_map import LaneMap
 from trajpred.sources.argoverse2 import map_from, read_archive
-from trajpred.sources.map_problems import MapProblems
+from trajpred.sources.reading import MapProblems
 
 
 def placed(group: str, key: str, value: Any) -> Any:

@@ -120,7 +120,7 @@ def replay_to_text(
     from trajpred.integrations.replay import replay as stream
     from trajpred.onboard import OnboardForecaster
     from trajpred.sources.argoverse2 import archive_of, map_from
-    from trajpred.sources.map_problems import MapProblems
+    from trajpred.sources.reading import MapProblems
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     require_writable(out)
@@ -163,7 +163,7 @@ def replay_drive(
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.predictors.baselines import lane_following
     from trajpred.sources.argoverse2 import archive_of, map_from
-    from trajpred.sources.map_problems import MapProblems
+    from trajpred.sources.reading import MapProblems
 
     drive = RecordedDrive(tracks, topic, frame)
     lane_map = map.lanes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
@@ -107,18 +106,6 @@ def detections(scenario: Scenario, step: int) -> Detections:
         tracks.velocity[rows, step],
         [OBJECT_TYPES[index] for index in tracks.object_type[rows].tolist()],
     )
-
-
-def drive_on_repeat(scenario: Scenario) -> Iterator[tuple[float, Detections]]:
-    """Repeat the observed steps of a scenario without end: seconds on a continuing clock, and detections.
-
-    Track ids change with every round, as on a long drive.
-    """
-    steps = [detections(scenario, step) for step in range(scenario.num_observed)]
-    for count in itertools.count():
-        round_, step = divmod(count, len(steps))
-        track_id = [f"{name}, round {round_}" for name in steps[step].track_id]
-        yield count * scenario.step_s, steps[step]._replace(track_id=track_id)
 
 
 @dataclass

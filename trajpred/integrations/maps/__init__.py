@@ -17,8 +17,7 @@ from trajpred.errors import quoted, require
 from trajpred.integrations.maps import commonroad, lanelet2, opendrive
 from trajpred.integrations.maps.segments import MapParts, lane_map_of
 from trajpred.sources.argoverse2 import archive_of, map_from
-from trajpred.sources.map_problems import MapProblems, require_lanes
-from trajpred.sources.reading import parse, read_bytes, readable
+from trajpred.sources.reading import MapProblems, parse, read_bytes, readable, require_lanes
 
 
 class MapFormat(NamedTuple):
@@ -65,7 +64,7 @@ def read_map(
 
     Args:
         origin, crs: where latitudes and longitudes of Lanelet2 are, see
-            :func:`~trajpred.integrations.maps.projection.project`; other formats are in metres.
+            :func:`~trajpred.integrations.maps.lanelet2.project`; other formats are in metres.
 
     Raises: DataError naming the file and the field at fault, also if no lane is left.
     """

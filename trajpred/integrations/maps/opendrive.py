@@ -13,8 +13,7 @@ from trajpred.data.geometry import Pose, norm, rotate, unit_vector
 from trajpred.errors import DataError, quoted, require
 from trajpred.integrations.maps.road import END, NARROW_M, START, Place, Road, RoadLine, lanes_of
 from trajpred.integrations.maps.segments import CONNECTED_M, Lane, Line, MapParts
-from trajpred.sources.map_problems import MapProblems
-from trajpred.sources.reading import integer, number
+from trajpred.sources.reading import MapProblems, integer, number
 
 #: Ends of lanes that are not those that a file names are linked within this distance (metres).
 TOUCHING_M = 1.0

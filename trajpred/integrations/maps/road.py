@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from trajpred.data.geometry import Pose, arc_length, direction, to_global, unit_vector
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps.segments import Lane, mark_type
-from trajpred.sources.map_problems import MapProblems
-from trajpred.sources.reading import integer, number
+from trajpred.sources.reading import MapProblems, integer, number
 
 #: Largest distance (metres) of a curve from the chords between its points.
 TOLERANCE_M = 0.01
