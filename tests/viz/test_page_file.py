@@ -17,7 +17,6 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.viz.page import SCRIPTS
-from trajpred.viz.page.data import ModelResult, pack_scene
 
 STATIC = ROOT / "trajpred" / "viz" / "page" / "static"
 
@@ -61,8 +60,6 @@ def test_invalid_pages_are_rejected(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=match):
             write(path, scenes, *predictors, **options)
-    with pytest.raises(DataError, match="is not of scenario"):
-        pack_scene(scene, [ModelResult(replace(make_forecast(scene), scenario_id="other"))])
     assert not path.exists()
 
 
@@ -82,7 +79,7 @@ def test_failing_scenes_are_reported_and_omitted(tmp_path: Path) -> None:
         failed[scene.scenario_id] = str(error)
 
     far = FixedPredictor("far", trajectory=make_forecast(scenes[0]).trajectory + 7.0)
-    page = write(path, scenes, Fails(), far, on_error=on_error, batch_size=3)
+    page = write(path, scenes, Fails(), far, on_error=on_error)
     models = page.scene(0)["models"]
     np.testing.assert_array_equal(points(models[1]), points(models[0]) + 700)
     metrics = [dict(zip(page.index["metrics"], m, strict=True)) for m in page.index["scenes"][0]["metrics"]]

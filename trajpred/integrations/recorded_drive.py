@@ -79,7 +79,7 @@ class TrackedObjects(NamedTuple):
 class RecordedDrive:
     """Iterate over the tracked objects of a recording, in bounded memory.
 
-    A message that cannot be decoded is skipped; a damaged recording is read up to the damage. Both are counted.
+    A message that cannot be decoded is skipped, and counted; a recording is read up to its damage.
 
     Args:
         path: folder of a ROS 2 bag, or one of its files (.mcap, .db3).

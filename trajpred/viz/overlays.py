@@ -77,15 +77,8 @@ def draw_attention(axes: Axes, view: View, scenario: Scenario, attention: Attent
         linewidths=0.8 + 1.8 * strength[agents],
     )
     _draw_totals(axes, view, float(share[:A].sum()), float(share[A:].sum()))
-    return Line2D(
-        [],
-        [],
-        color=view.theme.attention,
-        linewidth=3.5,
-        alpha=0.7,
-        solid_capstyle="butt",
-        label="attention",
-    )
+    color = view.theme.attention
+    return Line2D([], [], color=color, linewidth=3.5, alpha=0.7, solid_capstyle="butt", label="attention")
 
 
 def _attention_lines(scenario: Scenario, attention: Attention, senders: np.ndarray) -> list[np.ndarray]:

@@ -71,7 +71,7 @@ class Explorer:
         # Edits of the same scenario and time follow one another.
         self._as_recorded = lru_cache(maxsize=1)(self._predict_recorded)
         models = list(predictors.values())
-        index, scenes = pack_page(scenarios, models, progress="scenarios", on_error=on_error)
+        index, scenes = pack_page(scenarios, models, "scenarios", on_error=on_error)
         index["token"] = self.token
         for scene in scenes:
             scenario = self.scenarios[scene["id"]]
