@@ -117,11 +117,9 @@ def visualize(
         "paper_mm": paper_mm,
         "without": without,
     }
-    used = [name for name, value in given.items() if value] + list(show or [])
-    _check_options(format, checkpoint, used)
+    shown = show or []
+    _check_options(format, checkpoint, [*(name for name, value in given.items() if value), *shown])
     folder, source_name = store_or_raw(store, raw, source)
-    attention = "attention" in used
-    removed = without or []
     look: dict[str, Any] = {"theme": theme}
     center, look["radius_m"] = _middle_and_radius(view)
     if raw is not None and source is None and is_map(raw):
@@ -135,17 +133,23 @@ def visualize(
         scenario, split, sentence = worst_scenarios(Path(scenario[0]), limit, checkpoint)
         print(sentence)
     choices = choose(folder, source_name, split, scenario or [], limit, options)
+    models = [name for name in (checkpoint, against) if name is not None]
+    removed = without or []
     if format == "html":
         require_writable(out)
-        models = [name for name in (checkpoint, against) if name is not None]
-        return draw_page(out, choices, models, without=removed, streaming="updates" in used)
-    paths = [out]
-    if not out.suffix or len(choices) > 1:
+        return draw_page(out, choices, load(models, removed, shown), removed)
+    if out.suffix and len(choices) == 1:
+        paths = [out]
+        require_writable(out)
+    else:
         stems = file_stems([choice.name for choice in choices])
-        paths = [out.with_suffix("") / f"{stem}.{format}" for stem in stems]
-    require_writable(paths[0])
-    predictor = load(checkpoint, removed, joint="joint" in used, attention=attention)
-    if "joint" in used:
+        pictures = out.with_suffix("") if out.suffix else out
+        paths = [pictures / f"{stem}.{format}" for stem in stems]
+        require_writable(pictures, folder=True)
+    predictors = load(models, removed, shown)
+    predictor = predictors[0] if predictors else None
+    attention = "attention" in shown
+    if "joint" in shown:
         look["world"] = 0
     complete = True
     for choice, path in zip(choices, paths, strict=True):
@@ -207,25 +211,26 @@ def file_stems(names: Sequence[str]) -> list[str]:
     return list(stems.values())
 
 
-def load(checkpoint: str | None, without: list[str], joint: bool, attention: bool) -> Predictor | None:
-    if checkpoint is None:
-        return None
+def load(models: Sequence[str], without: list[str], show: Sequence[str]) -> list[Predictor]:
+    """Load predictors. Raises: DataError if one cannot do what is to be shown."""
+    if not models:
+        return []
     from trajpred.predictors import load_predictor
     from trajpred.predictors.checkpoint import attention_of
-
-    predictor = load_predictor(checkpoint, joint)
-    require_again(predictor, without)
-    if attention:
-        attention_of(predictor, [])  # raises for predictors without
-    return predictor
-
-
-def require_again(predictor: Predictor, without: list[str]) -> None:
-    """Raise DataError if a predictor that cannot predict again is to predict ``without`` road users."""
+    from trajpred.predictors.derived import StreamedPredictor
     from trajpred.predictors.predictions_file import predictions_files
 
-    fixed = "needs a model or a baseline: a predictions file cannot predict again"
-    require(not (without and predictions_files(predictor)), "without", fixed)
+    predictors: list[Predictor] = []
+    for model in models:
+        predictor = load_predictor(model, "joint" in show)
+        fixed = "needs a model or a baseline: a predictions file cannot predict again"
+        require(not (without and predictions_files(predictor)), "without", fixed)
+        if "attention" in show:
+            attention_of(predictor, [])  # raises for predictors without
+        if "updates" in show:
+            predictor = StreamedPredictor(predictor, EVERY_S, UPDATES)
+        predictors.append(predictor)
+    return predictors
 
 
 def draw(
@@ -296,26 +301,10 @@ def draw_map(map: Path, path: Path, paper_mm: float | None, **look: Any) -> int:
     return 0
 
 
-def draw_page(
-    path: Path,
-    choices: list[Choice],
-    models: list[str],
-    *,
-    without: list[str],
-    streaming: bool,
-) -> int:
+def draw_page(path: Path, choices: list[Choice], predictors: list[Predictor], without: list[str]) -> int:
     """Write the page of the scenarios that can be read."""
-    from trajpred.predictors import load_predictor
-    from trajpred.predictors.derived import StreamedPredictor
     from trajpred.viz.page import write_page
 
-    predictors: list[Predictor] = []
-    for model in models:
-        predictor = load_predictor(model)
-        require_again(predictor, without)
-        if streaming:
-            predictor = StreamedPredictor(predictor, EVERY_S, UPDATES)
-        predictors.append(predictor)
     scenarios = read_all(choices)
     skipped: list[str] = []
 
