@@ -28,7 +28,7 @@ from trajpred.data.splits import SPLITS
 from trajpred.data.time import MAX_LOST, frame_steps, require_nanoseconds, stamps_of_steps
 from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.errors import DataError, require
-from trajpred.sources.argoverse2 import read_archive
+from trajpred.sources.argoverse2 import NUM_OBSERVED, NUM_STEPS, read_archive
 from trajpred.sources.reading import (
     RawScenario,
     finite,
@@ -41,7 +41,7 @@ from trajpred.sources.reading import (
     text_codes,
     valid_states,
 )
-from trajpred.sources.windows import Spacing
+from trajpred.sources.windows import ROAD_USERS, Spacing
 
 _ROTATION = ("qw", "qx", "qy", "qz")
 _TRANSLATION = ("tx_m", "ty_m", "tz_m")
@@ -249,10 +249,6 @@ def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
 
 # ---------------------------------------------------------------------------------------------- windows
 
-#: Frames of a window.
-FRAMES = 110
-#: Frames of a window that are observed.
-OBSERVED = 50
 #: Seconds between frames.
 FRAME_S = 0.1
 #: Frames between the starts of two windows whose focal tracks are chosen together.
@@ -268,13 +264,7 @@ _CITIES = {
 }  # fmt: skip
 _VEHICLE = OBJECT_TYPES.index("vehicle")
 #: Types that can be scored.
-_SCORED = [
-    _VEHICLE,
-    OBJECT_TYPES.index("bus"),
-    OBJECT_TYPES.index("pedestrian"),
-    OBJECT_TYPES.index("cyclist"),
-    OBJECT_TYPES.index("motorcyclist"),
-]
+_SCORED = [OBJECT_TYPES.index(kind) for kind in ROAD_USERS]
 #: Fewest frames of an unscored track; tracks with fewer are fragments.
 _UNSCORED_FRAMES = 55
 #: Fewest frames of a track.
@@ -335,7 +325,7 @@ def _annotations(log: Path) -> Path:
 
 def _starts(frames: int, stride: int) -> range:
     """Return the first frames of the windows of a log."""
-    return range(0, frames - FRAMES + 1, stride)
+    return range(0, frames - NUM_STEPS + 1, stride)
 
 
 def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
@@ -352,7 +342,7 @@ def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
     log = read_log(file, log_folder / POSES)
     lane_map = read_archive(archive)
     with readable(file, "log"):
-        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from frame {start} on"
+        frames = f"the log has {len(log.time_ns)} frames, a window {NUM_STEPS} from frame {start} on"
         require(start in _starts(len(log.time_ns), 1), "timestamp_ns", frames)
         code = archive.stem.rpartition("____")[2].partition("_")[0]
         return _scenario(log, start, lane_map, log_folder.name, _CITIES.get(code, code.lower()))
@@ -363,7 +353,7 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     slopes = slopes_of(log, len(log.time_ns))
     window = _Window(log, start, slopes)
     lost = f"the sweep of the last observed frame of the window at frame {start} was lost"
-    require(bool(window.recorded[OBSERVED - 1]), "timestamp_ns", lost)
+    require(bool(window.recorded[NUM_OBSERVED - 1]), "timestamp_ns", lost)
     row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)
@@ -372,8 +362,8 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     return Scenario(
         scenario_id=str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
         city=city,
-        timestamps_ns=log.time_ns[start : start + FRAMES],
-        num_observed=OBSERVED,
+        timestamps_ns=log.time_ns[start : start + NUM_STEPS],
+        num_observed=NUM_OBSERVED,
         focal_id=str(log.track_id[row]),
         tracks=Tracks(
             track_id=log.track_id[kept],
@@ -414,22 +404,22 @@ class _Window:
     """
 
     def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
-        frames = slice(start, start + FRAMES)
+        frames = slice(start, start + NUM_STEPS)
         self.log = log
         self.valid = log.valid[:, frames]
         self.recorded = log.recorded[frames]
         self.position = log.position[:, frames]
         self.heading = log.heading[:, frames]
-        now = start + OBSERVED
+        now = start + NUM_OBSERVED
         observed = slopes_of(log, now)[:, start:]  # without later frames
-        self.velocity = np.concatenate((observed, slopes[:, now : start + FRAMES]), axis=1)
-        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[OBSERVED - 1]
+        self.velocity = np.concatenate((observed, slopes[:, now : start + NUM_STEPS]), axis=1)
+        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[NUM_OBSERVED - 1]
         self.ego = len(self.valid) - 1
         change = wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))
         turn = np.abs(change).max(axis=1, initial=0.0)
         scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
         self.candidate = scored & (np.arange(len(scored)) != self.ego)
-        self.now = self.position[:, OBSERVED - 1]
+        self.now = self.position[:, NUM_OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
         """Rank the tracks ``[A]`` that may be focal by how much they turn and change speed; -1 for others."""
@@ -441,9 +431,9 @@ class _Window:
         speed = norm(self.velocity[:, self.recorded])
         path = norm(np.diff(position, axis=1))
         # The last observed one of the recorded frames, and the steps from it to the last recorded frame.
-        last = int(self.recorded[:OBSERVED].sum()) - 1
-        ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - OBSERVED
-        steady = self.now + self.velocity[:, OBSERVED - 1] * step_s * ahead
+        last = int(self.recorded[:NUM_OBSERVED].sum()) - 1
+        ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - NUM_OBSERVED
+        steady = self.now + self.velocity[:, NUM_OBSERVED - 1] * step_s * ahead
         gain = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1, initial=0.0)
         change = gain / (_SMOOTH * step_s)
         lanes = lane_map.centerline.values[:, :2]
