@@ -220,7 +220,7 @@ def summary(result: Replay) -> dict[str, str]:
         "updates": f"{len(result.latency_ms)}",
         "agents predicted per update": f"{min(result.agents)} to {max(result.agents)}",
         "latency p50, p95, p99": f"{', '.join(percentiles)} ms",
-        "first update (map, surrounding lanes)": f"{result.cold_ms:.1f} ms",
+        "first update (map, surrounding lanes)": f"{result.latency_ms[0]:.1f} ms",
         "lanes encoded": f"{result.encoded}",
     }
     if result.fallback:

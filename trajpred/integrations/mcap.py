@@ -273,7 +273,9 @@ class SceneMessages:
             cubes: list[Any] = []
             texts: list[Any] = []
             if seen == now:
-                cubes.append(self._box(pose.position, float(pose.heading), extent, color))
+                box = self._new.Vector3(*extent.tolist())
+                place = self._pose(pose.position, float(pose.heading))
+                cubes.append(self._new.CubePrimitive(place, box, self._new.Color(*to_rgba(color))))
             else:
                 facts["last seen"] = ago((now - seen) * step_s)
                 outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
@@ -325,13 +327,6 @@ class SceneMessages:
             texts=list(texts),
             models=[],
         )
-
-    def _box(
-        self, position: NDArray[np.float64], heading: float, size: NDArray[np.float64], color: str
-    ) -> Any:
-        pose = self._pose(position, heading)
-        extent = self._new.Vector3(*size.tolist())
-        return self._new.CubePrimitive(pose, extent, self._new.Color(*to_rgba(color)))
 
     def _text(self, position: NDArray[np.float64], text: str, color: str) -> Any:
         return self._new.TextPrimitive(

@@ -150,11 +150,6 @@ class Replay:
         failed = any(warning.startswith("forecast failed") for warning in self.warnings)
         return failed and sum(self.agents) == self.fallback
 
-    @property
-    def cold_ms(self) -> float:
-        """Latency of the first update, which sets the map and encodes the lanes nearby."""
-        return self.latency_ms[0]
-
     def percentiles_ms(self) -> dict[str, float]:
         """Return p50, p95 and p99 of the latency of all updates but the first."""
         warm = self.latency_ms[1:] or self.latency_ms

@@ -455,7 +455,9 @@ class _Window:
     def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Return the category of each track, and the tracks that belong to the window."""
         frames = self.valid.sum(axis=1)
-        moved = self._extent()
+        # The greatest distance of each track from its first position in the window.
+        first = first_position(self.position, self.valid)
+        moved = np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
         from_focal = norm(self.now - self.now[focal])
         from_ego = norm(self.now - self.now[self.ego])
         is_near = np.minimum(from_focal, from_ego) <= _NEAR_M
@@ -470,11 +472,6 @@ class _Window:
         far = norm(mean[:, None, None] - around).min(axis=(1, 2)) > _STAYING_M
         kept = (frames >= _FEWEST_FRAMES) & ~(far & (moved < _MOVED_M))
         return category.astype(np.int8), np.flatnonzero(kept)
-
-    def _extent(self) -> NDArray[np.float64]:
-        """Return the greatest distance (metres) of each track from its first position in the window."""
-        first = first_position(self.position, self.valid)
-        return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
 
 
 #: Number of windows whose focal tracks are chosen together.

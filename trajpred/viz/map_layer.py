@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 
-from trajpred.data.geometry import arc_length, direction, norm, points_along
+from trajpred.data.geometry import arc_length, direction, norm, points_along, to_global
 from trajpred.data.lane_map import LANE_TYPES, LaneMap
 from trajpred.data.ragged import Ragged
-from trajpred.viz.agent_layer import CHEVRON, place
+from trajpred.viz.agent_layer import CHEVRON
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
 from trajpred.viz.view import View, add_lines, add_polygons, legend_marker
 
@@ -79,8 +79,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
     pose = np.stack(poses)
     length = view.metres(ARROW_LENGTH)
     width = view.metres(ARROW_WIDTH)
-    size = np.full((len(pose), 2), [length, width])
-    arrows = place(CHEVRON, pose[:, :2], pose[:, 2], size)
+    arrows = to_global(CHEVRON * np.array([length, width]), pose[:, None, :2], pose[:, 2:])
     _fill(axes, list(arrows), view.theme.centerline_bare, Layer.CENTERLINE)
 
 
