@@ -118,7 +118,8 @@ def visualize(
         "without": without,
     }
     shown = show or []
-    _check_options(format, checkpoint, [*(name for name, value in given.items() if value), *shown])
+    used = [name for name, value in given.items() if value]
+    _check_options(format, checkpoint, used + list(shown))
     folder, source_name = store_or_raw(store, raw, source)
     look: dict[str, Any] = {"theme": theme}
     center, look["radius_m"] = _middle_and_radius(view)
@@ -146,8 +147,7 @@ def visualize(
         pictures = out.with_suffix("") if out.suffix else out
         paths = [pictures / f"{stem}.{format}" for stem in stems]
         require_writable(pictures, folder=True)
-    predictors = load(models, removed, shown)
-    predictor = predictors[0] if predictors else None
+    predictor = next(iter(load(models, removed, shown)), None)
     attention = "attention" in shown
     if "joint" in shown:
         look["world"] = 0

@@ -126,8 +126,10 @@ class DriveFile:
             self._view = before + FOLLOW * (centre - before)
         view = self._view
         if view is None:  # nobody yet: the middle of the map
-            low, high = self.map.extent() if len(self.map) else np.zeros((2, 2))
-            view = (low + high) / 2
+            view = np.zeros(2)
+            if len(self.map):
+                low, high = self.map.extent()
+                view = (low + high) / 2
         if self._messages is None:
             self._messages = SceneMessages(view, self.frame)
             self.write(ROAD, self._messages.road(time_ns, self.map), time_ns)

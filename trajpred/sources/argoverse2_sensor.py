@@ -264,7 +264,7 @@ _CITIES = {
 }  # fmt: skip
 _VEHICLE = OBJECT_TYPES.index("vehicle")
 #: Types that can be scored.
-_SCORED = [OBJECT_TYPES.index(kind) for kind in ROAD_USERS]
+_SCORED = list(map(OBJECT_TYPES.index, ROAD_USERS))
 #: Fewest frames of an unscored track; tracks with fewer are fragments.
 _UNSCORED_FRAMES = 55
 #: Fewest frames of a track.

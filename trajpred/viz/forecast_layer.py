@@ -312,11 +312,16 @@ DASHES = (0.0, (2.6, 1.4))
 
 
 #: How the true futures of the focal agent and of others are drawn.
-FOCAL_TRUTH = {"linewidth": 1.7, "alpha": 1.0, "zorder": Layer.TRUTH, "gid": "focal-truth"}
-OTHER_TRUTH = {"linewidth": 0.9, "alpha": 0.75, "zorder": Layer.OTHER_TRUTH, "gid": "other-truth"}
+FOCAL_TRUTH: dict[str, Any] = {"linewidth": 1.7, "alpha": 1.0, "zorder": Layer.TRUTH, "gid": "focal-truth"}
+OTHER_TRUTH: dict[str, Any] = {
+    "linewidth": 0.9,
+    "alpha": 0.75,
+    "zorder": Layer.OTHER_TRUTH,
+    "gid": "other-truth",
+}
 #: How their ends are drawn.
-FOCAL_END = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END}
-OTHER_END = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH}
+FOCAL_END: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END}
+OTHER_END: dict[str, Any] = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH}
 
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
@@ -324,15 +329,18 @@ def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, end
     halo = view.theme.halo
     has_future = scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)
     for row in rows[has_future].tolist():
-        is_focal = row == scenario.focal
         color = view.theme.role[Role(roles(scenario)[row])]
-        line: dict[str, Any] = FOCAL_TRUTH if is_focal else OTHER_TRUTH
+        line = OTHER_TRUTH
+        end = OTHER_END
+        edge = color
+        if row == scenario.focal:
+            line = FOCAL_TRUTH
+            end = FOCAL_END
+            edge = halo
         around = withStroke(linewidth=line["linewidth"] + 1.3, foreground=halo, alpha=0.8)
         x, y = true_future(scenario, row).T
         axes.plot(x, y, color=color, linestyle=DASHES, dash_capstyle="butt", path_effects=[around], **line)
         if ends:
-            end: dict[str, Any] = FOCAL_END if is_focal else OTHER_END
-            edge = halo if is_focal else color
             axes.scatter(x[-1], y[-1], color=color, edgecolors=edge, linewidths=0.7, **end)
 
 
