@@ -26,8 +26,7 @@ from trajpred.data.files import progress_bar, require_writable
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
-from trajpred.sources.argoverse2 import TEXT
-from trajpred.sources.av2_objects import map_archive
+from trajpred.sources.argoverse2 import TEXT, archive_of
 
 #: Nanoseconds of the first step; all stamps are multiples of 256 and therefore exact in float64.
 EPOCH_NS = 315_964_800 * 10**9
@@ -151,7 +150,7 @@ def write_scenario(scenario: Scenario, folder: Path, future: bool = True) -> Non
     table = scenario_table(scenario, future)
     # Dictionary encoding of measurements, which rarely repeat, would only cost time.
     pq.write_table(table, folder / f"scenario_{name}.parquet", use_dictionary=list(TEXT))
-    archive = json.dumps(map_archive(scenario.map))
+    archive = json.dumps(archive_of(scenario.map, digits=None))
     (folder / f"log_map_archive_{name}.json").write_text(archive)
 
 

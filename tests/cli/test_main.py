@@ -127,7 +127,7 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("stress --perturb fog", "no-map"),
         ("evaluate --out folder", "--out: must end in .parquet, .json, .md, is folder"),
         ("predict --out predictions.csv", "must end in .parquet"),
-        ("explore --map a.osm --raw b", "--map: is explored alone"),
+        ("explore --raw a.osm --store b", "--store: cannot be combined with --raw"),
         ("visualize --scenario zz cd", "no split holds scenario 'zz'"),
     ],
 )
@@ -159,7 +159,7 @@ def test_mistakes_get_one_sentence(
         "train --model.encoder {}",
         "compare --results {}",
         "evaluate --checkpoint {}.parquet --store {store}",
-        "visualize --map {}.osm",
+        "visualize --raw {}.osm",
     ],
 )
 def test_a_pipe_is_not_read(

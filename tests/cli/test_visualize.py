@@ -36,7 +36,7 @@ def results(store: Path) -> Path:
 
 def picture(folder: Path, *args: object, scenario: str = VAL[0]) -> Any:
     """Draw one scenario into a folder and read the picture."""
-    assert run("visualize", *args, "--scenario", scenario, "--dpi", 60, "--out", folder) == 0
+    assert run("visualize", *args, "--scenario", scenario, "--out", folder) == 0
     return imread(folder / f"{scenario}.png")
 
 
@@ -49,7 +49,7 @@ def test_pictures_show_what_is_asked_for(store: Path, tmp_path: Path) -> None:
         "alone": picture(tmp_path / "alone", *at),
         "raw": picture(tmp_path / "raw", "--raw", SAMPLE),
         "file": picture(tmp_path / "file", *at, "--checkpoint", file),
-        "dark": picture(tmp_path / "dark", *constant, "--world", 0, "--theme", "dark"),
+        "dark": picture(tmp_path / "dark", *constant, "--show", "joint", "--theme", "dark"),
         "without": picture(tmp_path / "without", *constant, "--without", "nearest"),
     }
     assert np.abs(drawn["alone"] - drawn["raw"]).mean() < 1e-3
@@ -64,7 +64,7 @@ def test_a_missing_film_encoder_is_reported_before_anything_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run("visualize", "--format", "mp4", "--out", tmp_path / "films") == 2
+    assert run("visualize", "--out", tmp_path / "films.mp4") == 2
     assert "pip install 'imageio-ffmpeg" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -73,14 +73,14 @@ def test_the_worst_of_an_evaluation_are_drawn(
     store: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = {one["predictor"]: one["per_scenario"]["focal"] for one in json.loads(results.read_text())}
-    for by, asked, limit in (("minFDE6", "lane_following", 2), ("minADE6", None, 1)):
+    for asked, limit in (("lane_following", 2), (None, 1)):
         scores = found[asked or "constant_velocity"]
-        ranked = sorted(zip(scores[by], scores["scenario_id"], strict=True), reverse=True)[:limit]
-        given = ["--worst", results, "--by", by, "--limit", limit, "--out", tmp_path, "--dpi", 40]
+        ranked = sorted(zip(scores["minFDE6"], scores["scenario_id"], strict=True), reverse=True)[:limit]
+        given = ["--scenario", results, "--limit", limit, "--out", tmp_path]
         assert run("visualize", "--store", store, *given, *(["--checkpoint", asked] if asked else [])) == 0
         caption, *paths = capsys.readouterr().out.splitlines()
         assert [Path(path).stem for path in paths] == [name for _, name in ranked]
-        assert caption.endswith(f"by {by}: " + " to ".join(f"{score:.2f}" for score, _ in ranked))
+        assert caption.endswith("by minFDE6: " + " to ".join(f"{score:.2f}" for score, _ in ranked))
 
 
 def test_an_unreadable_scenario_does_not_stop_the_others(
@@ -90,12 +90,12 @@ def test_an_unreadable_scenario_does_not_stop_the_others(
     for name in VAL[:2]:
         shutil.copytree(SAMPLE / "val" / name, raw / "val" / name)
     (raw / "val" / VAL[1] / f"scenario_{VAL[1]}.parquet").write_bytes(b"PAR1 no more")
-    assert run("visualize", "--raw", raw, "--dpi", 40, "--out", out) == 1
+    assert run("visualize", "--raw", raw, "--out", out) == 1
     assert [path.stem for path in out.iterdir()] == [VAL[0]]
     [error] = capsys.readouterr().err.splitlines()
     assert error.startswith(f"{VAL[1]}: skipped: ")
     assert "parquet" in error
-    assert run("visualize", "--raw", raw, "--format", "html", "--out", page) == 1
+    assert run("visualize", "--raw", raw, "--out", page) == 1
     assert VAL[0] in page.read_text()
     assert VAL[1] not in page.read_text()
 
@@ -131,18 +131,15 @@ def test_ids_become_distinct_file_names_on_every_system() -> None:
     assert file_stems(["a:b", "a?b", "A_B", "a_b-2", "c"]) == ["a_b", "a_b-2", "A_B-3", "a_b-2-2", "c"]
 
 
-def test_out_may_be_the_file_of_one_scenario(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_out_is_a_file_or_of_several_scenarios_a_folder(store: Path, tmp_path: Path) -> None:
     for name in ("scene.PNG", "scene.pdf", "scene.svg", "scene.MCAP", "page.html"):
         assert run("visualize", "--store", store, "--limit", 1, "--out", tmp_path / "new" / name) == 0
         assert (tmp_path / "new" / name).is_file()
-    capsys.readouterr()
-    assert run("visualize", "--store", store, "--out", tmp_path / "a.png") == 2
-    assert run("visualize", "--store", store, "--out", tmp_path / "a.png", "--format", "pdf") == 2
-    several, other = capsys.readouterr().err.splitlines()
-    assert "--out: is one file, but 5 scenarios are drawn" in several
-    assert "--out: ends in .png, but --format is pdf" in other
+    assert run("visualize", "--store", store, "--limit", 2, "--out", tmp_path / "several.svg") == 0
+    assert [path.name for path in sorted((tmp_path / "several").iterdir())] == [
+        f"{VAL[0]}.svg",
+        f"{VAL[1]}.svg",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,16 +149,23 @@ def test_out_may_be_the_file_of_one_scenario(
         (["--raw", str(SAMPLE.parent)], "nor is it one scenario"),
         (["--raw", str(SAMPLE), "--split", "training"], "has no split 'training', only"),
         (["--raw", str(SAMPLE), "--store", "folder"], "--store: cannot be combined with --raw"),
-        (["--worst", "RESULTS", "--scenario", "0012"], "cannot be combined with --scenario"),
-        (["--worst", "RESULTS", "--by", "colour"], "colour"),
+        (["--scenario", "nothing.json"], "nothing.json"),
         (["--without", "AV"], "needs --checkpoint"),
-        (["--checkpoint", "lane_following", "--world", "0"], "has no joint futures"),
+        (["--checkpoint", "lane_following", "--show", "joint"], "has no joint futures"),
         (["--checkpoint", "constant_velocity", "--without", "x", "--limit", "1"], "'x' is not in scenario"),
-        (["--format", "gif", "--checkpoint", "constant_velocity", "--without", "AV"], "only with pictures"),
-        (["--checkpoint", "constant_velocity", "--attention"], "--attention: is not reported by constant_v"),
+        (["--out", "a.gif", "--checkpoint", "constant_velocity", "--without", "AV"], "only with pictures"),
+        (
+            ["--checkpoint", "constant_velocity", "--show", "updates"],
+            "--show: updates works only with the web",
+        ),
+        (
+            ["--checkpoint", "constant_velocity", "--show", "attention"],
+            "'attention': is not reported by const",
+        ),
+        (["--out", "a.webm"], "--out: must be a folder or end in .png, .pdf, .svg, .gif, .mp4"),
         (["--view", "inf"], "--view: must be finite, and the radius positive"),
         (["--view", "1", "2", "3"], "--view: must be a radius alone"),
-        (["--width-mm", "5"], "Must be >= 20"),
+        (["--paper-mm", "5"], "Must be >= 20"),
     ],
 )
 def test_mistakes_get_one_sentence(
@@ -174,7 +178,7 @@ def test_mistakes_get_one_sentence(
 ) -> None:
     args = [str(results) if arg == "RESULTS" else arg for arg in args]
     args += [] if "--raw" in args else ["--store", str(store)]
-    assert run("visualize", "--out", tmp_path / "out", *args) in (1, 2)
+    assert run("visualize", *([] if "--out" in args else ["--out", tmp_path / "out"]), *args) in (1, 2)
     [error] = capsys.readouterr().err.splitlines()
     assert message in error
 
@@ -185,7 +189,7 @@ def test_a_predictions_file_cannot_predict_without_a_road_user(
     """Its page would say that nothing changes."""
     file = tmp_path / "p.parquet"
     assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", file) == 0
-    options = ["--store", store, "--checkpoint", file, "--without", "nearest", "--format", "html"]
+    options = ["--store", store, "--checkpoint", file, "--without", "nearest"]
     assert run("visualize", *options, "--out", tmp_path / "page.html") == 2
     assert "--without: needs a model or a baseline" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()

@@ -57,7 +57,7 @@ def test_an_empty_half_is_one_sentence(store_path: Path, capsys: pytest.CaptureF
     empty = "reporting" if half_of(name) == "deciding" else "deciding"
     with pytest.raises(DataError, match=f"no scenario of split 'test' is in the {empty} half"):
         ScenarioStore(store_path, "test").halved(empty)
-    for command in ("evaluate", "predict", "visualize"):
+    for command in ("evaluate", "predict"):
         options = ["--store", store_path, "--split", "test", "--half", empty]
         assert run(command, *options) == 2
         error = capsys.readouterr().err

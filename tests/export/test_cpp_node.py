@@ -28,7 +28,7 @@ from trajpred.integrations.recorded_drive import RecordedDrive
 from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
 from trajpred.predictors.baselines import lane_following
 from trajpred.sources.argoverse2 import archive_of, map_from
-from trajpred.sources.map_problems import MapProblems
+from trajpred.sources.reading import MapProblems
 
 pytestmark = pytest.mark.slow
 

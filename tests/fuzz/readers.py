@@ -41,7 +41,6 @@ from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse2
 from trajpred.sources import argoverse1 as argoverse1_map
-from trajpred.sources.av2_objects import map_archive
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)
@@ -96,7 +95,7 @@ def tracks(folder: Path) -> Reader:
 
 
 def lane_map(folder: Path) -> Reader:
-    archive = map_archive(SCENARIO.map)
+    archive = argoverse2.archive_of(SCENARIO.map)
     archive = {group: dict(list(records.items())[:2]) for group, records in archive.items()}
     read = of_file(path := folder / "log_map_archive_0.json", lambda: argoverse2.read_archive(path))
     return Reader(json.dumps(archive).encode(), json_of, read)

@@ -27,7 +27,7 @@ from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES
 from trajpred.data.ragged import Ragged
 from trajpred.errors import DataError
 from trajpred.integrations.maps import read_map, read_map_file
-from trajpred.integrations.maps.projection import project
+from trajpred.integrations.maps.lanelet2 import project
 from trajpred.integrations.maps.segments import faults
 
 Load = Callable[..., LaneMap]

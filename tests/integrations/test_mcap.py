@@ -149,16 +149,16 @@ def test_the_view_of_an_empty_scene_is_the_middle_of_the_map(tmp_path: Path) -> 
 
 
 def test_the_command_writes_recordings(store_path: Path, tmp_path: Path) -> None:
-    options = ["--store", store_path, "--checkpoint", "constant_velocity", "--format", "mcap", "--limit", 2]
-    assert run("visualize", *options, "--out", tmp_path) == 0
-    first, second = sorted(tmp_path.glob("*.mcap"))
+    options = ["--store", store_path, "--checkpoint", "constant_velocity", "--limit", 2]
+    assert run("visualize", *options, "--out", tmp_path / "made.mcap") == 0
+    first, second = sorted((tmp_path / "made").iterdir())
     updates = list(read_back(first, SCENE))
     assert len(updates) == 110
     assert len(list(read_back(second, SCENE))) == 110
     _, update = updates[49]
     lines = [len(entity.lines) for entity in update.entities if entity.lines]
     assert min(lines) == 2, "history and the one mode"
-    assert run("visualize", *options, "--theme", "dark", "--out", tmp_path) == 2
+    assert run("visualize", *options, "--theme", "dark", "--out", tmp_path / "dark.mcap") == 2
 
 
 def test_the_road_is_drawn_once(scenario: Scenario, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
-from trajpred.integrations.replay import detections, drive_on_repeat, resident_mb
+from trajpred.integrations.replay import detections, resident_mb
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -237,6 +238,18 @@ def test_no_update_raises(
         predicted, reasons = set(found.track_id.tolist()), set(found.not_predicted)
         assert not predicted & reasons
         assert predicted | reasons >= set(stream.history.track_id.tolist()) | set(names)
+
+
+def drive_on_repeat(scenario: Scenario) -> Iterator[tuple[float, Detections]]:
+    """Repeat the observed steps of a scenario without end: seconds on a continuing clock, and detections.
+
+    Track ids change with every round, as on a long drive.
+    """
+    steps = [detections(scenario, step) for step in range(scenario.num_observed)]
+    for count in itertools.count():
+        round_, step = divmod(count, len(steps))
+        track_id = [f"{name}, round {round_}" for name in steps[step].track_id]
+        yield count * scenario.step_s, steps[step]._replace(track_id=track_id)
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from tests.conftest import rejected
 from tools.synthesize import make_scenario, scenario_table
 from trajpred.data.scenario import Scenario
-from trajpred.sources.argoverse2 import read_scenario
-from trajpred.sources.av2_objects import map_archive
+from trajpred.sources.argoverse2 import archive_of, read_scenario
 
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
@@ -25,7 +24,7 @@ SMALL = make_scenario(0, 2, steps=8, observed=5)
 TABLE = scenario_table(SMALL)
 #: The first three records of each group of the map.
 ARCHIVE = {}
-for _group, _records in map_archive(SMALL.map).items():
+for _group, _records in archive_of(SMALL.map, digits=None).items():
     ARCHIVE[_group] = dict(islice(_records.items(), 3))
 
 

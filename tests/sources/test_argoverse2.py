@@ -1,10 +1,12 @@
-"""The Argoverse 2 reader: equal to av2's, and indifferent to encodings."""
+"""The Argoverse 2 reader: equal to av2's, indifferent to encodings, and exact about invalid files."""
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +17,10 @@ from av2.datasets.motion_forecasting.scenario_serialization import load_argovers
 from av2.map.lane_segment import LaneMarkType, LaneType
 from av2.map.map_api import ArgoverseStaticMap
 
-from tests.conftest import SAMPLE, equal
+from tests.conftest import SAMPLE, equal, rejected
 from tests.sources.argoverse2_files import (
     ARCHIVE,
+    COLUMNS,
     INTEGER,
     SMALL,
     STATE,
@@ -25,15 +28,19 @@ from tests.sources.argoverse2_files import (
     TEXT,
     TIME,
     read,
+    rejects,
+    replaced,
     with_column,
 )
+from tools.synthesize import make_scenario, scenario_table
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, RawScenario
-from trajpred.sources.argoverse2 import read_scenario
+from trajpred.sources.argoverse2 import map_from, read_archive, read_scenario
+from trajpred.sources.reading import MAX_STEPS, MapProblems
 
 
 def check_tracks(scenario: Scenario, path: Path) -> None:
@@ -208,3 +215,227 @@ def test_tracks_without_observed_or_future_states_are_kept(tmp_path: Path) -> No
     no_map = {group: {} for group in ARCHIVE}
     scenario = read(tmp_path / "one", last, no_map)
     assert scenario.tracks.valid.sum() == 1
+
+
+FILE = "scenario_*.parquet"
+ROWS = len(TABLE)
+#: Values of types that a column may not have.
+WRONG = (
+    {"observed": 1}
+    | dict.fromkeys(TEXT, b"1")
+    | dict.fromkeys(STATE, 1)
+    | dict.fromkeys(TIME, "1")
+    | dict.fromkeys(INTEGER, 1.0)
+)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_missing_duplicate_null_and_mistyped_columns_are_named(tmp_path: Path, name: str) -> None:
+    missing = TABLE.drop_columns([name])
+    duplicate = TABLE.append_column(name, TABLE[name])
+    null = replaced(name, None, row=0)
+    mistyped = replaced(name, [WRONG[name]] * ROWS)
+    assert "missing" in rejects(FILE, name, tmp_path, missing)
+    assert "duplicated" in rejects(FILE, name, tmp_path, duplicate)
+    assert "at least one row" in rejects(FILE, name, tmp_path, null)
+    assert "type" in rejects(FILE, name, tmp_path, mistyped)
+    if name in TEXT:
+        letters = pa.array([b"\xff\xfe"] * ROWS, pa.binary()).buffers()
+        no_text = pa.Array.from_buffers(pa.string(), ROWS, letters)
+        rejects(FILE, name, tmp_path, replaced(name, no_text))
+
+
+FOCAL_ROW = TABLE["track_id"].to_pylist().index(SMALL.focal_id)
+INVALID_TRACKS: list[tuple[str, Callable[[], pa.Table]]] = [
+    *((name, lambda name=name: replaced(name, np.nan, row=5)) for name in STATE),
+    ("start_timestamp", lambda: replaced("start_timestamp", [np.nan] * ROWS)),
+    ("city", lambda: replaced("city", "7", row=3)),
+    ("end_timestamp", lambda: replaced("end_timestamp", 9, row=3)),
+    *(("num_timestamps", lambda n=n: replaced("num_timestamps", [n] * ROWS)) for n in (0, MAX_STEPS + 1)),
+    *(("timestep", lambda n=n: replaced("timestep", n, row=5)) for n in (-1, 8)),
+    ("timestep", lambda: pa.concat_tables([TABLE, TABLE.slice(4, 1)])),
+    ("observed", lambda: TABLE.slice(0, 0)),
+    ("observed", lambda: replaced("observed", [False] * ROWS)),
+    ("observed", lambda: replaced("observed", True, row=7)),
+    ("object_type", lambda: replaced("object_type", "tram", row=0)),
+    ("object_type", lambda: replaced("object_type", "bus", row=FOCAL_ROW)),
+    ("object_category", lambda: replaced("object_category", 0, row=FOCAL_ROW)),
+    ("object_category", lambda: replaced("object_category", [4] * ROWS)),
+    ("focal_id", lambda: replaced("focal_track_id", ["other"] * ROWS)),
+    ("start_timestamp", lambda: replaced("start_timestamp", [4e17] * ROWS)),
+    ("end_timestamp", lambda: replaced("end_timestamp", [1e300] * ROWS)),
+    ("start_timestamp", lambda: replaced("end_timestamp", TABLE["start_timestamp"].to_pylist())),
+]
+
+
+@pytest.mark.parametrize(("field", "table"), INVALID_TRACKS)
+def test_invalid_tracks_are_named(tmp_path: Path, field: str, table: Callable[[], pa.Table]) -> None:
+    rejects(FILE, field, tmp_path, table())
+
+
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**7])
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.float64()])
+def test_timestamps_of_another_unit_are_named(tmp_path: Path, per_second: int, dtype: pa.DataType) -> None:
+    start = 315_973_159
+    end = pa.array([(start + 1) * per_second] * ROWS, dtype)
+    table = replaced("start_timestamp", [start * per_second] * ROWS)
+    table = with_column(table, "end_timestamp", end)
+    assert "nanoseconds" in rejects(FILE, "start_timestamp", tmp_path, table)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_timestamps_that_float32_has_rounded_are_named(tmp_path: Path, dtype: type) -> None:
+    table = TABLE
+    nanoseconds = {
+        "start_timestamp": 315_973_159_595_020_000,
+        "end_timestamp": 315_973_193_595_020_000,
+    }
+    for name, exact in nanoseconds.items():
+        rounded = np.full(ROWS, exact).astype(np.float32).astype(dtype)
+        table = with_column(table, name, pa.array(rounded))
+    assert "float32" in rejects(FILE, "start_timestamp", tmp_path, table)
+
+
+@pytest.mark.parametrize(
+    ("steps", "observed", "hidden"),
+    [
+        (110, 50, range(45, 50)),
+        (110, 50, range(50, 53)),
+        (110, 50, range(40, 110)),
+        (22, 10, range(9, 11)),
+    ],
+)
+def test_the_boundary_is_that_of_argoverse_2_where_no_row_shows_it(
+    tmp_path: Path, steps: int, observed: int, hidden: range
+) -> None:
+    """The focal track alone, unseen around its last observed step; at 10 Hz and at 2 Hz."""
+    table = scenario_table(make_scenario(0, 2, steps=steps, observed=observed))
+    alone = pc.equal(table["track_id"], table["focal_track_id"])
+    unseen = pc.is_in(table["timestep"], pa.array(hidden))
+    table = table.filter(pc.and_(alone, pc.invert(unseen)))
+    scenario = read(tmp_path, table)
+    assert scenario.num_observed == observed
+    assert scenario.num_steps == steps
+
+
+@pytest.mark.parametrize("pattern", ["scenario_*.parquet", "log_map_archive_*.json"])
+def test_missing_ambiguous_and_unreadable_files_are_named(tmp_path: Path, pattern: str) -> None:
+    def refused(file: str) -> str:
+        return rejected(lambda: read_scenario(tmp_path), file).message
+
+    read(tmp_path)
+    path = next(tmp_path.glob(pattern))
+    content = path.read_bytes()
+    for share in (0, 0.5):
+        path.write_bytes(content[: int(share * len(content))])
+        refused(pattern)
+    for damaged in (b"PAR1" * 20, b"\xff\xfe\xfa", b"[" * 100_000, b"9" * 10_000):
+        path.write_bytes(damaged)
+        refused(pattern)
+    path.with_stem(f"{path.stem}b").touch()
+    assert pattern in refused(tmp_path.name)
+    path.with_stem(f"{path.stem}b").unlink()
+    path.unlink()
+    assert pattern in refused(tmp_path.name)
+    path.mkdir()
+    refused(pattern)
+
+
+def placed(group: str, key: str, value: Any) -> Any:
+    """Return the archive with another value under ``key`` of the last record of ``group``."""
+    archive = copy.deepcopy(ARCHIVE)
+    list(archive[group].values())[-1][key] = value
+    return archive
+
+
+def without_last(group: str) -> LaneMap:
+    """Return the map without the last record of ``group``."""
+    records = dict(list(ARCHIVE[group].items())[:-1])
+    problems = MapProblems()
+    lane_map = map_from(ARCHIVE | {group: records}, problems)
+    assert not problems
+    return lane_map
+
+
+NOT_AN_ID = ("12", 1.5, True, 2**63)
+NOT_A_NUMBER = ("1.5", None, True, float("nan"), 10**400)
+NOT_A_LINE = (None, "xyz", {"x": 1}, [[1, 2, 3]] * 3, [{"x": 1, "y": 2}] * 3)
+LANE = "lane_segments"
+
+
+def cases(group: str, key: str, values: Iterable[Any]) -> list[tuple[str, str, str, Any]]:
+    return [(f"{group}.{key}", group, key, value) for value in values]
+
+
+#: Lines of three equal points, with a value that is no number.
+NOT_POINTS = [[{"x": 0, "y": value, "z": 0}] * 3 for value in NOT_A_NUMBER]
+NOT_IDS = [[value] for value in NOT_AN_ID]
+INVALID_MAPS = [
+    *cases(LANE, "centerline", [*NOT_A_LINE, *NOT_POINTS]),
+    *cases("drivable_areas", "id", [*NOT_AN_ID, None]),
+    *cases(LANE, "left_neighbor_id", NOT_AN_ID),
+    *cases(LANE, "successors", [*NOT_IDS, None, "12"]),
+    *cases(LANE, "lane_type", ("TRAM", None, 3, [])),
+    *cases(LANE, "is_intersection", (None, 0, "true")),
+    (f"{LANE}.id", LANE, "id", next(iter(ARCHIVE[LANE].values()))["id"]),
+    ("crossing_edge1", "pedestrian_crossings", "edge1", []),
+]
+
+
+def test_records_with_invalid_values_are_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "log_map_archive_0.json"
+    for field, group, key, value in INVALID_MAPS:
+        path.write_text(json.dumps(placed(group, key, value)))
+        with pytest.warns(UserWarning, match=f"1 .* left out: .*{field}") as caught:
+            lane_map = read_archive(path)
+        assert str(path) in str(caught[0].message)
+        assert equal(lane_map, without_last(group)), (field, value)
+
+
+def test_records_without_a_key_are_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "log_map_archive_0.json"
+    for group, records in ARCHIVE.items():
+        path.write_text(json.dumps(ARCHIVE | {group: records | {"x": 3}}))
+        with pytest.warns(UserWarning, match=f"1 .* left out: number 4 .*{group}.id.* missing"):
+            assert equal(read_archive(path), map_from(ARCHIVE, MapProblems()))
+        for key in next(iter(records.values())):
+            archive = copy.deepcopy(ARCHIVE)
+            del list(archive[group].values())[-1][key]
+            path.write_text(json.dumps(archive))
+            with pytest.warns(UserWarning, match=f"1 .* left out: .*{group}.{key}.* missing"):
+                assert equal(read_archive(path), without_last(group)), key
+
+
+def test_maps_without_a_group_or_with_broken_lanes_alone_are_refused(tmp_path: Path) -> None:
+    file = "log_map_archive_*.json"
+    rejects(file, "lane_segments", tmp_path, TABLE, [])
+    for group in ARCHIVE:
+        without_group = dict(ARCHIVE)
+        del without_group[group]
+        rejects(file, group, tmp_path, TABLE, without_group)
+        rejects(file, group, tmp_path, TABLE, ARCHIVE | {group: []})
+    archive = copy.deepcopy(ARCHIVE)
+    for lane in archive[LANE].values():
+        lane["lane_type"] = "TRAM"
+    message = rejects(file, "lanes", tmp_path, TABLE, archive)
+    assert "3 lane segments left out" in message
+
+
+#: Boundaries of which no centreline can be computed.
+NO_SIDE: list[list[dict[str, float]]] = [[], [{"x": 0, "y": 0, "z": 0}, {"x": 1e308, "y": 0, "z": 0}]]
+
+
+@pytest.mark.parametrize("boundary", NO_SIDE)
+@pytest.mark.parametrize("side", ["left_lane_boundary", "right_lane_boundary"])
+def test_lanes_without_centreline_and_boundary_are_left_out(
+    tmp_path: Path, side: str, boundary: list[dict[str, float]]
+) -> None:
+    """Maps of Sensor logs have no centrelines: they follow from the boundaries."""
+    path = tmp_path / "log_map_archive_0.json"
+    archive = placed(LANE, side, boundary)
+    for lane in archive[LANE].values():
+        del lane["centerline"]
+    path.write_text(json.dumps(archive))
+    with pytest.warns(UserWarning, match="1 lane segment left out: .*lane_segments"):
+        lane_map = read_archive(path)
+    assert len(lane_map) == len(ARCHIVE[LANE]) - 1

@@ -53,11 +53,11 @@ def scenes() -> list[Scenario]:
 @pytest.fixture(scope="session")
 def page(scenes: list[Scenario], model: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of one model."""
-    return write_page(tmp_path_factory.mktemp("page") / "one model.html", scenes, [model], progress=False)
+    return write_page(tmp_path_factory.mktemp("page") / "one model.html", scenes, [model])
 
 
 @pytest.fixture(scope="session")
 def both(scenes: list[Scenario], model: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of two models."""
     path = tmp_path_factory.mktemp("page") / "both.html"
-    return write_page(path, scenes, [model, load_predictor("lane_following")], progress=False)
+    return write_page(path, scenes, [model, load_predictor("lane_following")])

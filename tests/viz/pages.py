@@ -51,7 +51,7 @@ class FixedPredictor(Predictor):
 
 
 def write(path: Path, scenes: list[Scenario], *predictors: Any, **options: Any) -> Page:
-    return Page(write_page(path, scenes, predictors, progress=False, **options))
+    return Page(write_page(path, scenes, predictors, **options))
 
 
 def points(packed: dict[str, Any]) -> np.ndarray:

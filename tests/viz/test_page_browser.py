@@ -132,7 +132,7 @@ def test_earlier_updates_are_shown_at_their_time(
     browser: Browser, scenes: list[Scenario], model: Predictor, tmp_path: Path
 ) -> None:
     streamed = StreamedPredictor(model, 0.5, 3)
-    path = write_page(tmp_path / "stream.html", scenes[2:], [streamed], progress=False)
+    path = write_page(tmp_path / "stream.html", scenes[2:], [streamed])
     browser.open(path)
     now = scenes[2].num_observed - 1
     focal = np.array([scenes[2].focal_id])
@@ -238,7 +238,7 @@ def test_attention_by_layer_and_head(
 def test_what_if_switches_forecasts(
     browser: Browser, scenes: list[Scenario], model: Predictor, tmp_path: Path
 ) -> None:
-    path = write_page(tmp_path / "what if.html", scenes[2:], [model], without=["nearest"], progress=False)
+    path = write_page(tmp_path / "what if.html", scenes[2:], [model], without=["nearest"])
     browser.open(path)
     before = browser.picture()
     browser.key("w")
@@ -271,7 +271,7 @@ def test_two_models_share_view_and_time(browser: Browser, both: Path) -> None:
 
 def test_agents_without_a_future_stay_at_their_last_state(browser: Browser, tmp_path: Path) -> None:
     scene, predictor = read_scenario(next((SAMPLE / "test").iterdir())), load_predictor("constant_velocity")
-    browser.open(write_page(tmp_path / "test.html", [scene], [predictor], progress=False))
+    browser.open(write_page(tmp_path / "test.html", [scene], [predictor]))
     assert browser.ask("[state.scene.recorded(80), state.scene.last]") == [49, 109]
     browser.do("setStep(80)")
     assert browser.ask("visibleTracks(panes[0], state.scene, state.scene.recorded(80), true).length") > 1

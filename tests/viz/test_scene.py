@@ -29,11 +29,12 @@ from tests.viz.scenes import (
     text,
 )
 from trajpred.data.forecast import Attention, Forecast
+from trajpred.data.geometry import to_global
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TYPICAL_SIZE
 from trajpred.errors import DataError
 from trajpred.viz import draw_scene, plot_scenario, save_scene
-from trajpred.viz.agent_layer import RECTANGLE, agent_outlines, place
+from trajpred.viz.agent_layer import RECTANGLE, agent_outlines
 from trajpred.viz.overlays import WhatIf
 from trajpred.viz.page.data import pack_scene
 from trajpred.viz.style import LIGHT
@@ -193,7 +194,7 @@ def test_agents_are_drawn_where_last_observed(scene: Scenario, figure: Figure) -
     corners = np.asarray(body.get_paths()[0].vertices)[:4]
     position = scene.tracks.position[:1, OBSERVED - 1]
     heading = scene.tracks.heading[:1, OBSERVED - 1]
-    expected = place(RECTANGLE, position, heading, np.array([TYPICAL_SIZE["vehicle"]]))
+    expected = to_global(RECTANGLE * np.array(TYPICAL_SIZE["vehicle"]), position[:, None], heading[:, None])
     np.testing.assert_allclose(corners, expected[0])
     [others] = artists(figure, "agents")
     assert isinstance(others, PolyCollection)

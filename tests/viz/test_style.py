@@ -1,18 +1,24 @@
-"""Colours are distinguishable for everybody, and both themes are complete."""
+"""Colours are distinguishable for everybody, both themes are complete, and names in any script are drawn."""
 
 from __future__ import annotations
 
+import logging
 import re
+import warnings
+from io import BytesIO
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from tests.conftest import ROOT
+from trajpred import Scenario
+from trajpred.viz import draw_scene
 from trajpred.viz.page import SCRIPTS, page_colors
-from trajpred.viz.style import LIGHT, PAINT, THEMES, Role, Theme
+from trajpred.viz.style import LIGHT, PAINT, THEMES, UNKNOWN, Role, Theme, legible
 
 STATIC = ROOT / "trajpred" / "viz" / "page" / "static"
 #: Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
@@ -22,6 +28,10 @@ VISION = {
     "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
     "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
 }
+#: A sign that matplotlib's STIX fonts have and its default font lacks.
+RARE = "\N{EQUALS SIGN ABOVE PLUS SIGN}"
+#: No font has it: it is for private use.
+NOBODYS = "\U00100000"
 BOTH = pytest.mark.parametrize("theme", THEMES.values(), ids=list(THEMES))
 
 
@@ -95,3 +105,24 @@ def test_probabilities_differ_from_each_other_and_from_roles(theme: Theme, visio
 def test_a_theme_names_the_colours_that_the_script_uses() -> None:
     used = set(re.findall(r"colors\.(\w+)", "".join((STATIC / name).read_text() for name in SCRIPTS)))
     assert used - {"text", "leader"} <= page_colors(LIGHT).keys()
+
+
+def test_a_font_that_has_all_characters_is_chosen() -> None:
+    own = findfont(FontProperties())
+    assert ord(RARE) not in get_font(own).get_charmap()
+    assert legible("scene 7 · ≤")[1].get_file() == own
+    text, font = legible(f"a {RARE}")
+    assert text == f"a {RARE}"
+    assert ord(RARE) in get_font(font.get_file()).get_charmap()
+    assert legible(f"a {NOBODYS}")[0] == f"a {UNKNOWN}"
+
+
+@pytest.mark.parametrize("name", ["雨の交差点 7", f"{RARE} 7", "ไทย 雨 한국"])
+def test_a_scene_of_any_name_is_drawn_without_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    ahead = np.zeros((1, 30, 2)) + np.arange(30)[:, None]
+    scenario = Scenario.from_arrays(ahead, num_observed=20, scenario_id=name)
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("error")
+        for suffix in ("png", "svg"):
+            draw_scene(scenario).savefig(BytesIO(), format=suffix)
+    assert not caplog.records

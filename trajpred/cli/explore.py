@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajpred.cli.info import load_map
+from trajpred.cli.info import is_map, load_map
 from trajpred.cli.scenarios import (
     Positive,
     SourceOptions,
@@ -33,7 +33,6 @@ def explore(
     limit: Positive = 10,
     raw: Path | None = None,
     source: str | None = None,
-    map: Path | None = None,
     options: SourceOptions = None,
 ) -> int:
     """Change scenarios in the browser: drag a road user, and see at once what is predicted then.
@@ -49,14 +48,13 @@ def explore(
         against: Another one, side by side with the first.
         split: Split to take scenarios from if none is named.
         limit: Maximum number of scenarios if none is named.
-        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
-        source: Data set of the raw data, as for prepare; by default argoverse2. Its options can be given,
-            but --map has the meaning below.
-        map: Start from a map alone, with one car: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario. Or a map,
+            explored with one car: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+        source: Data set of the raw data, as for prepare, with its options; by default argoverse2.
     """
+    map = raw if raw is not None and source is None and is_map(raw) else None
+    require(map is None or not scenario, "raw", "is a map: it is explored alone, without scenarios")
     folder, source = store_or_raw(store, raw, source)
-    alone = all(option is None for option in (store, scenario, raw))
-    require(map is None or alone, "map", "is explored alone, without scenarios")
     from trajpred.predictors import load_predictor
     from trajpred.predictors.predictions_file import predictions_files
     from trajpred.viz.explore import scenario_on
@@ -69,14 +67,14 @@ def explore(
     if map is not None:
         scenarios = [scenario_on(load_map(map).lanes, map.stem)]
     else:
-        scenarios = read_all(choose(folder, source, split, scenario or [], limit, None, options))
+        scenarios = read_all(choose(folder, source, split, scenario or [], limit, options))
 
     def reading(name: str) -> str:
         if map is not None:
             return f"scenario = scenario_on(read_map({str(map)!r}), {name!r})"
         kind = type(options)
         imports = "" if options is None else f"from {kind.__module__} import {kind.__name__}\n\n"
-        given = f"{folder!r}, {source!r}, {split!r}, [{name!r}], 1, None, {options!r}"
+        given = f"{folder!r}, {source!r}, {split!r}, [{name!r}], 1, {options!r}"
         return f"{imports}scenario = choose({given})[0].read()"
 
     def skip(scenario: Scenario, error: Exception) -> None:

@@ -120,7 +120,7 @@ def replay_to_text(
     from trajpred.integrations.replay import replay as stream
     from trajpred.onboard import OnboardForecaster
     from trajpred.sources.argoverse2 import archive_of, map_from
-    from trajpred.sources.map_problems import MapProblems
+    from trajpred.sources.reading import MapProblems
 
     forecaster = OnboardForecaster(bundle, threads=threads)
     require_writable(out)
@@ -163,7 +163,7 @@ def replay_drive(
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.predictors.baselines import lane_following
     from trajpred.sources.argoverse2 import archive_of, map_from
-    from trajpred.sources.map_problems import MapProblems
+    from trajpred.sources.reading import MapProblems
 
     drive = RecordedDrive(tracks, topic, frame)
     lane_map = map.lanes
@@ -220,7 +220,7 @@ def summary(result: Replay) -> dict[str, str]:
         "updates": f"{len(result.latency_ms)}",
         "agents predicted per update": f"{min(result.agents)} to {max(result.agents)}",
         "latency p50, p95, p99": f"{', '.join(percentiles)} ms",
-        "first update (map, surrounding lanes)": f"{result.cold_ms:.1f} ms",
+        "first update (map, surrounding lanes)": f"{result.latency_ms[0]:.1f} ms",
         "lanes encoded": f"{result.encoded}",
     }
     if result.fallback:

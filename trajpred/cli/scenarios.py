@@ -163,13 +163,11 @@ def choose(
     split: str,
     names: Sequence[str],
     limit: int,
-    half: Half | None = None,
     options: object = None,
 ) -> list[Choice]:
     """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``.
 
-    ``limit`` is the number of those without names, which are of one ``half`` of the split of a store. If
-    several splits hold an id, ``split`` takes precedence.
+    ``limit`` is the number of those without names. If several splits hold an id, ``split`` takes precedence.
     ``folder`` is a store, by default the sample's, or raw data of the data set ``source``, which has
     ``options``.
 
@@ -180,7 +178,7 @@ def choose(
     from trajpred.store import ensure_store, find_scenarios
 
     store = ensure_store(folder)
-    names = names or open_split(store, split, half).scenario_ids[:limit]
+    names = names or open_split(store, split).scenario_ids[:limit]
     require(len(names) > 0, "split", f"{store} has no scenario in split {split!r}")
     choices: list[Choice] = []
     for name, rows in find_scenarios(store, names, first=split):

@@ -208,7 +208,7 @@ def _suggest_page(
     names = [*improved, *degraded]
     if not names:
         return
-    words = [*import_words(), "--format", "html", "--out", "changes.html"]
+    words = [*import_words(), "--out", "changes.html"]
     words += ["--checkpoint", models[0], "--against", models[1]]
     words += store_words(store)
     split = after[0].split

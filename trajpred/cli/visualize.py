@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter, validators
 
-from trajpred.cli.info import load_map
+from trajpred.cli.info import is_map, load_map
 from trajpred.cli.scenarios import (
     EVERY_S,
     UPDATES,
@@ -24,7 +24,6 @@ from trajpred.cli.scenarios import (
     store_or_raw,
 )
 from trajpred.data.files import require_writable
-from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
@@ -35,16 +34,165 @@ if TYPE_CHECKING:
 
 #: A width of pictures, at least ``MIN_WIDTH_MM`` of ``trajpred.viz.scene``, which loads matplotlib.
 Millimetres = Annotated[float, Parameter(validator=validators.Number(gte=20))]
+#: What is drawn beside scenarios and forecasts.
+Overlay = Literal["attention", "joint", "updates"]
 #: Formats of pictures.
 PICTURES = ("png", "pdf", "svg")
 #: Formats of films.
 FILMS = ("gif", "mp4")
-#: Format of the web page.
-PAGE = ("html",)
-#: Format of recordings for viewers.
-RECORDING = ("mcap",)
+#: All formats, with the web page and recordings for viewers.
+FORMATS = (*PICTURES, *FILMS, "html", "mcap")
+#: Options that apply to some formats only: the formats, and their description.
+ONLY = {
+    "against": (("html",), "the web page: --out page.html"),
+    "view": (PICTURES + FILMS, "pictures and films: the web page zooms"),
+    "theme": (PICTURES + FILMS, "pictures and films: the web page has both"),
+    "paper_mm": (PICTURES, "pictures (png, pdf or svg)"),
+    "without": ((*PICTURES, "html"), "pictures (png, pdf or svg) and the web page"),
+    "attention": (PICTURES, "pictures (png, pdf or svg): the web page has it as a layer"),
+    "joint": (PICTURES + FILMS, "pictures and films"),
+    "updates": (("html",), "the web page: --out page.html"),
+}
+#: Options that need a predictor.
+NEED_PREDICTOR = ("against", "without", "attention", "joint", "updates")
+#: The metric that ranks the worst scenarios.
+WORST_BY = "minFDE6"
 #: Bytes of a file name that leave room for a number and a suffix.
 MAX_NAME = 180
+
+
+def visualize(
+    *,
+    store: Path | None = None,
+    scenario: list[str] | None = None,
+    checkpoint: str | None = None,
+    against: str | None = None,
+    split: str = "val",
+    limit: Positive = 10,
+    out: Path = Path("pictures"),
+    show: list[Overlay] | None = None,
+    without: list[str] | None = None,
+    view: list[float] | None = None,
+    theme: Literal["light", "dark"] = "light",
+    paper_mm: Millimetres | None = None,
+    raw: Path | None = None,
+    source: str | None = None,
+    options: SourceOptions = None,
+) -> int:
+    """Draw scenarios from above, with the predictions of a checkpoint or a baseline.
+
+    Example: trajpred visualize --checkpoint argoverse-nano --limit 2 --out films.gif
+
+    Args:
+        store: Folder written by prepare; by default the sample's.
+        scenario: Ids, or unambiguous starts of them, from any split; or a .json file written by evaluate,
+            for the worst by minFDE6. By default the first of --split.
+        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), or name of shipped
+            weights or of a baseline; without one the scenarios are drawn alone.
+        against: In the web page, another checkpoint or baseline, side by side with the first.
+        split: Split to take scenarios from if none is named.
+        limit: Maximum number of scenarios if no id is given.
+        out: Folder for a png of each scenario; or a file, whose suffix is the format: .png, .pdf or .svg;
+            .gif or .mp4 for a film in real time; .html for one self-contained web page; .mcap for Foxglove.
+            Files of several scenarios are in a folder of that name, without the suffix.
+        show: Also draw what the model attends to for the focal agent (attention); draw only the most
+            probable joint mode (joint); or show, in the web page, what was predicted at earlier times, and
+            plot how it changes (updates).
+        without: Also predict without these tracks, by id, or without the nearest road user (nearest).
+        view: Half the side of the picture in metres, by default the focal agent's futures fit; of a map also
+            x and y of the middle, before it.
+        theme: light, or dark for screens; the web page has both.
+        paper_mm: Draw for papers, in this width on paper, such as 85 for a column: without caption and
+            legend, which becomes a file beside the picture. Text keeps its size in points.
+        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario. Or a map,
+            drawn alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+        source: Data set of the raw data, as for prepare, with its options; by default argoverse2.
+    """
+    format = out.suffix[1:].lower() or "png"
+    require(format in FORMATS, "out", f"must be a folder or end in .{', .'.join(FORMATS)}, is {out}")
+    given = {
+        "against": against,
+        "view": view,
+        "theme": theme != "light",
+        "paper_mm": paper_mm,
+        "without": without,
+    }
+    shown = show or []
+    used = [name for name, value in given.items() if value]
+    _check_options(format, checkpoint, used + list(shown))
+    folder, source_name = store_or_raw(store, raw, source)
+    look: dict[str, Any] = {"theme": theme}
+    center, look["radius_m"] = _middle_and_radius(view)
+    if raw is not None and source is None and is_map(raw):
+        require(not scenario and checkpoint is None, "raw", "is a map: it is drawn alone")
+        require(format in PICTURES, "out", f"of a map must be a picture (.{', .'.join(PICTURES)})")
+        path = out if out.suffix else out / f"{raw.stem}.png"
+        require_writable(path)
+        return draw_map(raw, path, paper_mm, center=center, **look)
+    require(center is None, "view", "must be a radius alone: only a map has another middle")
+    if scenario is not None and len(scenario) == 1 and scenario[0].endswith(".json"):
+        scenario, split, sentence = worst_scenarios(Path(scenario[0]), limit, checkpoint)
+        print(sentence)
+    choices = choose(folder, source_name, split, scenario or [], limit, options)
+    models = [name for name in (checkpoint, against) if name is not None]
+    removed = without or []
+    if format == "html":
+        require_writable(out)
+        return draw_page(out, choices, load(models, removed, shown), removed)
+    if out.suffix and len(choices) == 1:
+        paths = [out]
+        require_writable(out)
+    else:
+        stems = file_stems([choice.name for choice in choices])
+        pictures = out.with_suffix("") if out.suffix else out
+        paths = [pictures / f"{stem}.{format}" for stem in stems]
+        require_writable(pictures, folder=True)
+    predictor = next(iter(load(models, removed, shown)), None)
+    attention = "attention" in shown
+    if "joint" in shown:
+        look["world"] = 0
+    complete = True
+    for choice, path in zip(choices, paths, strict=True):
+        complete &= draw(choice, predictor, path, paper_mm, without=removed, attention=attention, **look)
+    return int(not complete)
+
+
+def _check_options(format: str, checkpoint: str | None, options: list[str]) -> None:
+    """Raise DataError about options that contradict each other, before anything is made."""
+    for name in options:
+        option = name
+        words = ""
+        if name in get_args(Overlay):
+            option = "show"
+            words = f"{name} "
+        formats, description = ONLY[name]
+        require(format in formats, option, f"{words}works only with {description}")
+        require(name not in NEED_PREDICTOR or checkpoint is not None, option, f"{words}needs --checkpoint")
+    if "without" in options:
+        for name in ("attention", "joint"):
+            require(name not in options, "show", f"{name} cannot be combined with --without")
+    if format == "mp4":
+        from trajpred.viz.film import find_encoder
+
+        find_encoder()
+    if format == "mcap":
+        from trajpred.integrations.recorded_drive import require_bags
+
+        require_bags()
+
+
+def _middle_and_radius(view: list[float] | None) -> tuple[tuple[float, float] | None, float | None]:
+    """Return the middle (x, y) and half the side of the picture, where given. Raises: DataError."""
+    if view is None:
+        return None, None
+    require(len(view) in (1, 3), "view", "must be a radius, or x, y and a radius")
+    *middle, radius_m = view
+    finite = all(math.isfinite(value) for value in view)
+    require(finite and radius_m > 0, "view", "must be finite, and the radius positive")
+    if not middle:
+        return None, radius_m
+    x, y = middle
+    return (x, y), radius_m
 
 
 def file_stems(names: Sequence[str]) -> list[str]:
@@ -63,37 +211,36 @@ def file_stems(names: Sequence[str]) -> list[str]:
     return list(stems.values())
 
 
-def load(checkpoint: str | None, without: list[str], joint: bool, attention: bool) -> Predictor | None:
-    if checkpoint is None:
-        return None
+def load(models: Sequence[str], without: list[str], show: Sequence[str]) -> list[Predictor]:
+    """Load predictors. Raises: DataError if one cannot do what is to be shown."""
+    if not models:
+        return []
     from trajpred.predictors import load_predictor
     from trajpred.predictors.checkpoint import attention_of
-
-    predictor = load_predictor(checkpoint, joint)
-    require_again(predictor, without)
-    if attention:
-        attention_of(predictor, [])  # raises for predictors without
-    return predictor
-
-
-def require_again(predictor: Predictor, without: list[str]) -> None:
-    """Raise DataError if a predictor that cannot predict again is to predict ``without`` road users."""
+    from trajpred.predictors.derived import StreamedPredictor
     from trajpred.predictors.predictions_file import predictions_files
 
-    fixed = "needs a model or a baseline: a predictions file cannot predict again"
-    require(not (without and predictions_files(predictor)), "without", fixed)
+    predictors: list[Predictor] = []
+    for model in models:
+        predictor = load_predictor(model, "joint" in show)
+        fixed = "needs a model or a baseline: a predictions file cannot predict again"
+        require(not (without and predictions_files(predictor)), "without", fixed)
+        if "attention" in show:
+            attention_of(predictor, [])  # raises for predictors without
+        if "updates" in show:
+            predictor = StreamedPredictor(predictor, EVERY_S, UPDATES)
+        predictors.append(predictor)
+    return predictors
 
 
 def draw(
     choice: Choice,
     predictor: Predictor | None,
     path: Path,
+    paper_mm: float | None,
     *,
     without: list[str],
     attention: bool,
-    dpi: int,
-    plain: bool,
-    width_mm: float | None,
     **look: Any,
 ) -> bool:
     """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
@@ -111,7 +258,7 @@ def draw(
         format = path.suffix[1:].lower()
         if format in FILMS:
             save_film(scenario, forecast, path, **look)
-        elif format in RECORDING:
+        elif format == "mcap":
             from trajpred.integrations.mcap import save_mcap
 
             save_mcap(scenario, forecast, path)
@@ -122,7 +269,7 @@ def draw(
                 removed = road_users(scenario, without)
                 [changed] = predictor([remove_tracks(scenario, removed)])
                 look["what_if"] = WhatIf(tuple(removed), changed)
-            save_picture(partial(draw_scene, scenario, forecast, **look), path, dpi, plain, width_mm)
+            save_picture(partial(draw_scene, scenario, forecast, **look), path, paper_mm)
     except OSError:  # a full disk is not the scenario's fault
         raise
     except Exception as error:
@@ -132,50 +279,32 @@ def draw(
     return True
 
 
-def save_picture(
-    make: Callable[..., Figure], path: Path, dpi: int, plain: bool, width_mm: float | None
-) -> None:
-    """Save the picture that ``make`` draws; of a plain one also its legend, beside it."""
+def save_picture(make: Callable[..., Figure], path: Path, paper_mm: float | None) -> None:
+    """Save the picture that ``make`` draws; for papers its legend is a file beside it."""
     from trajpred.viz import legend_alone, save_scene
 
-    save_scene(make(plain=plain, width_mm=width_mm), path, dpi=dpi)
-    if plain:
-        beside = path.with_name(f"{path.stem}-legend{path.suffix}")
-        save_scene(legend_alone(make()), beside, dpi=dpi)
+    if paper_mm is None:
+        save_scene(make(), path)
+        return
+    save_scene(make(plain=True, width_mm=paper_mm), path)
+    beside = path.with_name(f"{path.stem}-legend{path.suffix}")
+    save_scene(legend_alone(make()), beside)
 
 
-def draw_map(
-    map: Path, path: Path, dpi: int, plain: bool = False, width_mm: float | None = None, **look: Any
-) -> int:
+def draw_map(map: Path, path: Path, paper_mm: float | None, **look: Any) -> int:
     from trajpred.viz import draw_lane_map
 
     file = load_map(map)
     title = f"{map.name} · {file.format} · {len(file.lanes)} lane segments"
-    save_picture(partial(draw_lane_map, file.lanes, title=title, **look), path, dpi, plain, width_mm)
+    save_picture(partial(draw_lane_map, file.lanes, title=title, **look), path, paper_mm)
     print(path)
     return 0
 
 
-def draw_page(
-    path: Path,
-    choices: list[Choice],
-    models: list[str],
-    *,
-    without: list[str],
-    streaming: bool,
-) -> int:
+def draw_page(path: Path, choices: list[Choice], predictors: list[Predictor], without: list[str]) -> int:
     """Write the page of the scenarios that can be read."""
-    from trajpred.predictors import load_predictor
-    from trajpred.predictors.derived import StreamedPredictor
     from trajpred.viz.page import write_page
 
-    predictors: list[Predictor] = []
-    for model in models:
-        predictor = load_predictor(model)
-        require_again(predictor, without)
-        if streaming:
-            predictor = StreamedPredictor(predictor, EVERY_S, UPDATES)
-        predictors.append(predictor)
     scenarios = read_all(choices)
     skipped: list[str] = []
 
@@ -189,194 +318,8 @@ def draw_page(
     return int(not complete)
 
 
-#: Options that apply to some formats only: the formats, and their description.
-FORMATS = {
-    "against": (PAGE, "the web page: --format html"),
-    "view": (PICTURES + FILMS, "pictures and films: the web page zooms"),
-    "theme": (PICTURES + FILMS, "pictures and films: the web page has both"),
-    "dpi": (("png",), "png"),
-    "plain": (PICTURES, "pictures (png, pdf or svg)"),
-    "width_mm": (PICTURES, "pictures (png, pdf or svg)"),
-    "world": (PICTURES + FILMS, "pictures and films"),
-    "without": (PICTURES + PAGE, "pictures (png, pdf or svg) and the web page"),
-    "attention": (PICTURES, "pictures (png, pdf or svg): the web page has it as a layer"),
-    "streaming": (PAGE, "the web page: --format html"),
-}
-#: Options that need a predictor.
-NEED_PREDICTOR = ("against", "world", "without", "attention", "streaming")
-
-
-def visualize(
-    *,
-    store: Path | None = None,
-    scenario: list[str] | None = None,
-    checkpoint: str | None = None,
-    split: str = "val",
-    half: Half | None = None,
-    out: Path = Path("pictures"),
-    limit: Positive = 10,
-    format: Literal["png", "pdf", "svg", "gif", "mp4", "html", "mcap"] | None = None,
-    view: list[float] | None = None,
-    plain: bool = False,
-    width_mm: Millimetres | None = None,
-    theme: Literal["light", "dark"] = "light",
-    dpi: Positive | None = None,
-    world: int | None = None,
-    against: str | None = None,
-    without: list[str] | None = None,
-    attention: bool = False,
-    streaming: bool = False,
-    raw: Path | None = None,
-    source: str | None = None,
-    map: Path | None = None,
-    worst: Path | None = None,
-    by: str | None = None,
-    options: SourceOptions = None,
-) -> int:
-    """Draw scenarios from above, with the predictions of a checkpoint or a baseline.
-
-    Example: trajpred visualize --checkpoint argoverse-nano --format gif --limit 2 --out films
-
-    Args:
-        store: Folder written by prepare; by default the sample's.
-        scenario: Ids, or unambiguous starts of them, from any split; by default the first of --split.
-        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), or name of shipped
-            weights or of a baseline; without one the scenarios are drawn alone.
-        split: Split to take scenarios from if none is named.
-        half: Take only scenarios of this half of the split (docs/how-to/evaluate.md).
-        out: Folder for the pictures, one per scenario; or the file of one scenario or of the web page, with
-            the suffix of its format.
-        limit: Maximum number of scenarios if none is named.
-        format: png, pdf or svg; gif or mp4 for a film in real time; html for one self-contained web page;
-            mcap for Foxglove. By default as --out ends, else png.
-        view: Half the side of the picture in metres, by default the focal agent's futures fit; of a map also
-            x and y of the middle, before it.
-        plain: Without caption and legend, for papers; the legend becomes a file beside the picture.
-        width_mm: Width of the picture, such as 85 for a column; text keeps its size in points.
-        theme: light, or dark for screens; the web page has both.
-        dpi: Pixels per inch of a png, by default 150: 1080 by 1236 pixels.
-        world: Draw only this joint mode, 0 the most probable, of a forecast that has joint modes.
-        against: In the web page, another checkpoint or baseline, side by side with the first.
-        without: Also predict without these tracks, by id, or without the nearest road user (nearest).
-        streaming: In the web page, also show what was predicted at earlier times, and plot how it changes.
-        attention: Also draw the lanes and agents that the model attends to for the focal agent.
-        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario.
-        source: Data set of the raw data, as for prepare; by default argoverse2. Its options can be given,
-            but --map has the meaning below.
-        map: Draw a map alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        worst: Results written by evaluate --out; draw the scenarios with the worst predictions.
-        by: Metric that ranks them, by default minFDE6.
-    """
-    center, radius_m = _middle_and_radius(view, is_map=map is not None)
-    require(worst is None or not scenario, "worst", "cannot be combined with --scenario")
-    require(worst is not None or by is None, "by", "needs --worst")
-    named = scenario is not None or worst is not None or raw is not None
-    require(half is None or not named, "half", "cannot be combined with --scenario, --worst and --raw")
-    folder, source = store_or_raw(store, raw, source)
-    is_used = {
-        "against": against is not None,
-        "view": view is not None,
-        "plain": plain,
-        "width_mm": width_mm is not None,
-        "world": world is not None,
-        "without": without is not None,
-        "dpi": dpi is not None,
-        "theme": theme != "light",
-        "attention": attention,
-        "streaming": streaming,
-    }
-    used = [name for name, is_given in is_used.items() if is_given]
-    kind, is_file = _kind_of(out, format)
-    _check_options(kind, checkpoint, used)
-    require_writable(out, folder=not is_file)
-    if map is not None:
-        alone = all(option is None for option in (store, scenario, checkpoint, raw, worst))
-        require(alone, "map", "is drawn alone, without scenarios or predictions")
-        require(kind in PICTURES, "map", f"is drawn as a picture ({', '.join(PICTURES)}), not as {kind}")
-        path = out if is_file else out / f"{map.stem}.{kind}"
-        sizes: dict[str, Any] = {"dpi": dpi or 150, "plain": plain, "width_mm": width_mm}
-        return draw_map(map, path, radius_m=radius_m, center=center, theme=theme, **sizes)
-    if worst is not None:
-        scenario, split, sentence = worst_scenarios(worst, by or "minFDE6", limit, checkpoint)
-        print(sentence)
-    choices = choose(folder, source, split, scenario or [], limit, half, options)
-    if kind == "html":
-        return draw_page(
-            out if is_file else out / "page.html",
-            choices,
-            [name for name in (checkpoint, against) if name is not None],
-            without=without or [],
-            streaming=streaming,
-        )
-    several = f"is one file, but {len(choices)} scenarios are drawn: give a folder or choose one scenario"
-    require(not is_file or len(choices) == 1, "out", several)
-    predictor = load(checkpoint, without or [], joint=world is not None, attention=attention)
-    complete = True
-    for choice, stem in zip(choices, file_stems([choice.name for choice in choices]), strict=True):
-        path = out if is_file else out / f"{stem}.{kind}"
-        complete &= draw(
-            choice,
-            predictor,
-            path,
-            without=without or [],
-            attention=attention,
-            dpi=dpi or 150,
-            plain=plain,
-            width_mm=width_mm,
-            radius_m=radius_m,
-            theme=theme,
-            world=world,
-        )
-    return int(not complete)
-
-
-def _middle_and_radius(
-    view: list[float] | None, is_map: bool
-) -> tuple[tuple[float, float] | None, float | None]:
-    """Return the middle (x, y) and half the side of the picture, where given. Raises: DataError."""
-    if view is None:
-        return None, None
-    *middle, radius_m = view
-    require(len(middle) in (0, 2), "view", "must be a radius, or x, y and a radius")
-    require(is_map or not middle, "view", "must be a radius alone: only a map has another middle")
-    finite = all(math.isfinite(value) for value in view)
-    require(finite and radius_m > 0, "view", "must be finite, and the radius positive")
-    if not middle:
-        return None, radius_m
-    x, y = middle
-    return (x, y), radius_m
-
-
-def _kind_of(out: Path, format: str | None) -> tuple[str, bool]:
-    """Return the format to draw, and whether ``out`` is one file. Raises: DataError if they differ."""
-    suffix = out.suffix[1:].lower()
-    if suffix not in PICTURES + FILMS + PAGE + RECORDING:
-        return format or "png", False
-    require(format in (None, suffix), "out", f"ends in .{suffix}, but --format is {format}")
-    return suffix, True
-
-
-def _check_options(format: str, checkpoint: str | None, options: list[str]) -> None:
-    """Raise DataError about options that contradict each other, before anything is made."""
-    for name in options:
-        formats, description = FORMATS[name]
-        require(format in formats, name, f"works only with {description}")
-        require(name not in NEED_PREDICTOR or checkpoint is not None, name, "needs --checkpoint")
-    if "without" in options:
-        require("attention" not in options, "attention", "cannot be combined with --without")
-        require("world" not in options, "world", "cannot be combined with --without")
-    if format == "mp4":
-        from trajpred.viz.film import find_encoder
-
-        find_encoder()
-    if format == "mcap":
-        from trajpred.integrations.recorded_drive import require_bags
-
-        require_bags()
-
-
-def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
-    """Find the ids of the worst scenarios by a metric, their split, and a caption.
+def worst_scenarios(results: Path, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
+    """Find the ids of the worst scenarios, their split, and a caption.
 
     Of several evaluations in ``results``, that of ``checkpoint`` is taken, else the first.
 
@@ -394,15 +337,15 @@ def worst_scenarios(results: Path, by: str, limit: int, checkpoint: str | None) 
         matching = [candidate for candidate in evaluations if candidate.predictor == predictor]
         evaluation = (matching or evaluations)[0]
     try:
-        values = evaluation.worst(by, limit)
+        values = evaluation.worst(WORST_BY, limit)
     except DataError as error:
         raise error.located(results) from None
     names = list(values)
     if not names:
-        raise DataError(f"has no {by} of any scenario", file=results)
+        raise DataError(f"has no {WORST_BY} of any scenario", file=results)
     bounds = f"{values[names[0]]:.2f}"
     least = f"{values[names[-1]]:.2f}"
     if least != bounds:
         bounds += f" to {least}"
-    sentence = f"the {len(names)} worst of {evaluation.predictor} ({evaluation.split}) by {by}: {bounds}"
-    return names, evaluation.split, sentence
+    described = f"{evaluation.predictor} ({evaluation.split})"
+    return names, evaluation.split, f"the {len(names)} worst of {described} by {WORST_BY}: {bounds}"

@@ -38,16 +38,6 @@ from trajpred.sources.reading import (
 from trajpred.sources.windows import Windows, roles
 
 
-def is_static_obstacle(obstacle: Element) -> bool:
-    return "static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle"))
-
-
-def states_of(obstacle: Element) -> list[tuple[int, list[float]]]:
-    """Return the step and the values of each state of an obstacle, see :func:`_state`."""
-    elements = [*obstacle.iterfind("initialState"), *obstacle.iterfind("trajectory/state")]
-    return [_state(element) for element in elements]
-
-
 def _state(state: Element) -> tuple[int, list[float]]:
     """Return the step of a state, and its x, y, heading, velocity and velocityY."""
     x = as_number(state.findtext("position//x"), "position.x")
@@ -139,17 +129,13 @@ def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
         require(root.tag == "commonRoad", "root", "is not that of a CommonRoad scenario")
         parts = read_lanelets(root)
         name = _window_name(raw.path, start)
-        scenario = _Recording.of(root).window(start, options, name, lane_map_of(parts), _city(root))
+        city = "_".join(root.get("benchmarkID", "").split("_")[:2])  # the country and the map
+        scenario = _Recording.of(root).window(start, options, name, lane_map_of(parts), city)
         if options.step_s is not None:
             observed, steps = options.steps(options.step_s)
             scenario = recut(resample(scenario, options.step_s), observed, steps - observed)
     parts.problems.warn(raw.path)
     return scenario
-
-
-def _city(root: Element) -> str:
-    """Return the country and the map of a benchmark."""
-    return "_".join(root.get("benchmarkID", "").split("_")[:2])
 
 
 @dataclass(frozen=True)
@@ -190,8 +176,9 @@ class _Recording:
             names.append(obstacle.get("id", ""))
             kinds.append(OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown"))
             sizes.append(_size(obstacle))
-            statics.append(is_static_obstacle(obstacle))
-            path = states_of(obstacle)
+            statics.append("static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle")))
+            elements = [*obstacle.iterfind("initialState"), *obstacle.iterfind("trajectory/state")]
+            path = [_state(element) for element in elements]
             states.append(path)
             steps += [step for step, _ in path]
         is_static = np.array(statics, np.bool_)

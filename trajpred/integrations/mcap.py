@@ -124,20 +124,18 @@ class DriveFile:
             centre = pose.position.mean(axis=0)
             before = centre if self._view is None else self._view
             self._view = before + FOLLOW * (centre - before)
-        view = self._middle() if self._view is None else self._view
+        view = self._view
+        if view is None:  # nobody yet: the middle of the map
+            view = np.zeros(2)
+            if len(self.map):
+                low, high = self.map.extent()
+                view = (low + high) / 2
         if self._messages is None:
             self._messages = SceneMessages(view, self.frame)
             self.write(ROAD, self._messages.road(time_ns, self.map), time_ns)
         self.write(VIEW, self._messages.viewpoint(time_ns, view, heading), time_ns)
         look |= {"step_s": self.step_s, "min_probability": self.min_probability}
         self.write(SCENE, self._messages.update(time_ns, tracks, forecast, **look), time_ns)
-
-    def _middle(self) -> NDArray[np.float64]:
-        """Return the middle of the map, (0, 0) without lanes."""
-        if not len(self.map):
-            return np.zeros(2)
-        low, high = self.map.extent()
-        return (low + high) / 2
 
 
 def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -> None:
@@ -264,7 +262,8 @@ class SceneMessages:
                 modes = likely_modes(forecast.probability[agent], min_probability)
                 probability = forecast.probability[agent, modes]
                 paths = forecast.trajectory[agent, modes][:, stride - 1 :: stride]
-                lines += self._modes(paths, probability)
+                for path, mode_color in zip(paths, DARK.mode_colors(probability), strict=True):
+                    lines.append(self._line(path, MODE_WIDTH, mode_color))
                 facts["predicted by"] = "fallback" if name in fallback else "model"
                 facts["probability"] = ", ".join(f"{share:.2f}" for share in probability)
             if name in truth:
@@ -276,7 +275,9 @@ class SceneMessages:
             cubes: list[Any] = []
             texts: list[Any] = []
             if seen == now:
-                cubes.append(self._box(pose.position, float(pose.heading), extent, color))
+                box = self._new.Vector3(*extent.tolist())
+                place = self._pose(pose.position, float(pose.heading))
+                cubes.append(self._new.CubePrimitive(place, box, self._new.Color(*to_rgba(color))))
             else:
                 facts["last seen"] = ago((now - seen) * step_s)
                 outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
@@ -328,21 +329,6 @@ class SceneMessages:
             texts=list(texts),
             models=[],
         )
-
-    def _modes(self, paths: NDArray[np.float64], probability: NDArray[np.float64]) -> list[Any]:
-        """Build a line for each mode ``[K, F, 2]``, coloured by its probability ``[K]``."""
-        colors = DARK.mode_colors(probability)
-        lines: list[Any] = []
-        for path, color in zip(paths, colors, strict=True):
-            lines.append(self._line(path, MODE_WIDTH, color))
-        return lines
-
-    def _box(
-        self, position: NDArray[np.float64], heading: float, size: NDArray[np.float64], color: str
-    ) -> Any:
-        pose = self._pose(position, heading)
-        extent = self._new.Vector3(*size.tolist())
-        return self._new.CubePrimitive(pose, extent, self._new.Color(*to_rgba(color)))
 
     def _text(self, position: NDArray[np.float64], text: str, color: str) -> Any:
         return self._new.TextPrimitive(

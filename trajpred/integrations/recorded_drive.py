@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -15,10 +17,11 @@ from numpy.typing import NDArray
 from trajpred.data.environment import install_command
 from trajpred.data.geometry import rotate
 from trajpred.errors import DataError, quoted
-from trajpred.integrations.bags import Bag, reason, recorded_types
 
 if TYPE_CHECKING:
     from rosbags.interfaces import Connection
+    from rosbags.interfaces.typing import Typesdict
+    from rosbags.rosbag2 import Reader
     from rosbags.typesys.store import Typestore
 
 #: Definitions of all messages beyond those of ROS itself; the first one is :data:`TRACKED_OBJECTS`.
@@ -37,6 +40,14 @@ LABELS = (
 NO_ORIENTATION = 0
 #: Autoware's ``orientation_availability`` of unknown sign; its third value is a known orientation.
 UNSIGNED_ORIENTATION = 1
+#: What repairs the files of a recorder that was killed, by the ending of their names.
+_REPAIR = {
+    ".mcap": "`mcap recover` repairs files of a killed recorder",
+    ".db3": "`sqlite3 drive.db3 .recover` repairs files of a killed recorder",
+    "": "`ros2 bag reindex` repairs a bag without metadata.yaml; its files can be given one by one",
+}
+#: The line between the definitions of a message and of those it contains.
+SEPARATOR = "=" * 80 + "\n"
 #: An object whose x axis is nearly vertical, or whose quaternion is zero, has no heading.
 _SHORTEST_AXIS = 1e-6
 
@@ -68,8 +79,7 @@ class TrackedObjects(NamedTuple):
 class RecordedDrive:
     """Iterate over the tracked objects of a recording, in bounded memory.
 
-    A message that cannot be decoded is skipped; a recording that is damaged is read up to the damage, see
-    :class:`~trajpred.integrations.bags.Bag`. Both are counted.
+    A message that cannot be decoded is skipped, and counted; a recording is read up to its damage.
 
     Args:
         path: folder of a ROS 2 bag, or one of its files (.mcap, .db3).
@@ -93,20 +103,44 @@ class RecordedDrive:
         require_bags()
         self.path = Path(path)
         self.frame = frame
-        self._bag = Bag(self.path)
-        self.problems = self._bag.problems
+        self.problems = Counter[str]()
+        self._reader = self._open()
         self.topic = self._choose(topic)
         self.num_messages: int | None = None
         self._types: dict[tuple[str, Any], Typestore] = {}
-        for connection in self._bag.connections:
+        self._connections: list[Connection] = []
+        for connection in self._reader.connections:
             if connection.topic == self.topic and connection.msgtype in TRACKED:
+                self._connections.append(connection)
                 self._register(connection)
+
+    @property
+    def _repair(self) -> str:
+        return _REPAIR.get(self.path.suffix, _REPAIR[""])
+
+    def _open(self) -> Reader:
+        """Open the recording. Raises: DataError naming what repairs it."""
+        from rosbags.rosbag2 import Reader
+
+        if not self.path.exists():
+            raise DataError("no such recording", file=self.path)
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.is_file() and log.stat().st_size > 0:
+            problem = f"SQLite has not merged its write-ahead log; {self._repair}"
+            raise DataError(problem, file=self.path)
+        try:
+            reader = Reader(self.path)
+            reader.open()
+        except Exception as error:  # damaged files raise many types
+            problem = f"not a readable ROS 2 bag or MCAP file ({reason(error)})"
+            raise DataError(f"{problem}; {self._repair}", file=self.path) from None
+        return reader
 
     def _choose(self, topic: str | None) -> str:
         """Return the topic to read. Raises: DataError unless it is one with tracked objects."""
         tracked: set[str] = set()
         other_topics: dict[str, str] = {}
-        for connection in self._bag.connections:
+        for connection in self._reader.connections:
             if connection.msgtype in TRACKED:
                 tracked.add(connection.topic)
             else:
@@ -138,10 +172,19 @@ class RecordedDrive:
             message = f"the definition of {connection.msgtype} is damaged ({reason(error)})"
             raise DataError(message, file=self.path, field=self.topic) from None
 
+    def _messages(self) -> Iterator[tuple[Connection, bytes]]:
+        """Yield the messages of the topic in the order of recording, up to the first damage."""
+        try:
+            for connection, _, data in self._reader.messages(connections=self._connections):
+                yield connection, bytes(data)
+        except Exception as error:  # damaged files raise many types
+            damage = f"{self.path.name} is damaged and ends early ({reason(error)}; {self._repair})"
+            self.problems[damage] += 1
+
     def __iter__(self) -> Iterator[TrackedObjects]:
         stamps: set[int] = set()
         count = 0
-        for connection, data in self._bag.messages(self.topic, TRACKED):
+        for connection, data in self._messages():
             types = self._types[connection.msgtype, connection.msgdef]
             try:
                 tracked = tracked_objects(types.deserialize_cdr(data, connection.msgtype))
@@ -226,6 +269,54 @@ def _object_type(classification: list[Any]) -> str:
             label = item.label
             highest = probability
     return LABELS[label] if label < len(LABELS) else "unknown"
+
+
+def recorded_types(connection: Connection, defaults: Typestore) -> Typestore:
+    """Return the message types as the recording defines them.
+
+    Args:
+        defaults: types for what it does not define: everything, where a recorder wrote no definition; the
+            messages of ROS itself, where a definition refers to them and omits them.
+
+    Raises: rosbags.typesys.TypesysError if a definition is damaged.
+    """
+    from rosbags.interfaces import MessageDefinitionFormat
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+    definition = connection.msgdef
+    if definition.format is MessageDefinitionFormat.NONE or not definition.data.strip():
+        return defaults
+    if definition.format is MessageDefinitionFormat.IDL:
+        recorded = _types_from_idl(definition.data)
+    else:
+        recorded = get_types_from_msg(definition.data, connection.msgtype)
+    # The recording comes last: nothing of it is read by another definition.
+    types = get_typestore(Stores.EMPTY)
+    types.register({**defaults.fielddefs, **recorded})
+    return types
+
+
+def _types_from_idl(text: str) -> Typesdict:
+    """Return the types of definitions in the interface definition language, one below the other."""
+    from rosbags.typesys import get_types_from_idl, get_types_from_msg
+
+    types: Typesdict = {}
+    for section in text.split(SEPARATOR):
+        title, _, rest = section.partition("\n")
+        if title.startswith("MSG: "):
+            types |= get_types_from_msg(rest, title.removeprefix("MSG: ").strip())
+            continue
+        source = rest if title.startswith("IDL: ") else section
+        # rosbags cannot parse lines for the preprocessor, such as includes.
+        source = re.sub(r"^[ \t]*#.*$", "", source, flags=re.MULTILINE)
+        if source.strip():
+            types |= get_types_from_idl(source)
+    return types
+
+
+def reason(error: Exception) -> str:
+    """Return the message of an error in one line, or its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 @cache

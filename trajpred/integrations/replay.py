@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
@@ -109,18 +108,6 @@ def detections(scenario: Scenario, step: int) -> Detections:
     )
 
 
-def drive_on_repeat(scenario: Scenario) -> Iterator[tuple[float, Detections]]:
-    """Repeat the observed steps of a scenario without end: seconds on a continuing clock, and detections.
-
-    Track ids change with every round, as on a long drive.
-    """
-    steps = [detections(scenario, step) for step in range(scenario.num_observed)]
-    for count in itertools.count():
-        round_, step = divmod(count, len(steps))
-        track_id = [f"{name}, round {round_}" for name in steps[step].track_id]
-        yield count * scenario.step_s, steps[step]._replace(track_id=track_id)
-
-
 @dataclass
 class Replay:
     """Statistics of the updates of one or more replays; forecasts are not kept.
@@ -162,11 +149,6 @@ class Replay:
         """Whether the bundle failed and predicted nothing in any update."""
         failed = any(warning.startswith("forecast failed") for warning in self.warnings)
         return failed and sum(self.agents) == self.fallback
-
-    @property
-    def cold_ms(self) -> float:
-        """Latency of the first update, which sets the map and encodes the lanes nearby."""
-        return self.latency_ms[0]
 
     def percentiles_ms(self) -> dict[str, float]:
         """Return p50, p95 and p99 of the latency of all updates but the first."""

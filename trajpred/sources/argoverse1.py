@@ -262,7 +262,9 @@ def _sequences(raw: Path, split: str) -> list[RawScenario]:
     sequences = [RawScenario.of(path) for path in files]
     pack = raw / f"{split}.parquet"
     if not files and pack.is_file():
-        sequences = [RawScenario(str(seq_id), pack, seq_id) for seq_id in _pack_ids(pack)]
+        with readable(pack, "pack", "seq_id"):
+            ids = np.unique(_index(pack, pack.stat().st_mtime_ns).seq_id).tolist()
+        sequences = [RawScenario(str(seq_id), pack, seq_id) for seq_id in ids]
     return sorted(sequences, key=lambda sequence: (len(sequence.name), sequence.name))
 
 
@@ -275,12 +277,6 @@ def _read_csv(path: Path) -> pa.Table:
     table = pa.csv.read_csv(str(path), read_options=single_thread, convert_options=types)
     require_columns(table.column_names, _CSV)
     return table
-
-
-def _pack_ids(pack: Path) -> list[int]:
-    with readable(pack, "pack", "seq_id"):
-        ids: list[int] = np.unique(_index(pack, pack.stat().st_mtime_ns).seq_id).tolist()
-        return ids
 
 
 class _Index(NamedTuple):

@@ -25,10 +25,10 @@ from trajpred.data.splits import SPLITS
 from trajpred.data.time import require_nanoseconds
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
 from trajpred.errors import DataError, require, require_finite, within
-from trajpred.sources.map_problems import MapProblems, require_lanes
 from trajpred.sources.reading import (
     MAX_STATES,
     MAX_STEPS,
+    MapProblems,
     RawScenario,
     finite,
     folders,
@@ -37,6 +37,7 @@ from trajpred.sources.reading import (
     only_file,
     readable,
     require_columns,
+    require_lanes,
     require_small_groups,
     require_values,
     text_codes,
@@ -140,24 +141,25 @@ def _map_of(groups: dict[str, list[Any]], has_centerline: bool) -> LaneMap:
     return lane_map
 
 
-def archive_of(lane_map: LaneMap) -> dict[str, Any]:
+def archive_of(lane_map: LaneMap, digits: int | None = DIGITS) -> dict[str, Any]:
     """Return a map as the records of a map archive, for JSON: the inverse of :func:`map_from`.
 
-    Positions are rounded to a millimetre; heights that a map lacks are 0. Raises: DataError if the map is
-    invalid, or an id of a crossing or drivable area is duplicate.
+    Positions are rounded to ``digits``, by default to a millimetre; heights that a map lacks are 0.
+
+    Raises: DataError if the map is invalid, or an id of a crossing or drivable area is duplicate.
     """
     lane_map.validate()
-    archive = {"lane_segments": _lane_records(lane_map)}
+    archive = {"lane_segments": _lane_records(lane_map, digits)}
     crossings = {}
     for row, crossing_id in enumerate(lane_map.crossing_id.tolist()):
         crossings[str(crossing_id)] = {
             "id": crossing_id,
-            "edge1": _points(lane_map.crossing_edge1[row]),
-            "edge2": _points(lane_map.crossing_edge2[row]),
+            "edge1": _points(lane_map.crossing_edge1[row], digits),
+            "edge2": _points(lane_map.crossing_edge2[row], digits),
         }
     areas = {}
     for row, area_id in enumerate(lane_map.drivable_area_id.tolist()):
-        boundary = _points(lane_map.drivable_area[row])
+        boundary = _points(lane_map.drivable_area[row], digits)
         areas[str(area_id)] = {"id": area_id, "area_boundary": boundary}
     require(len(crossings) == len(lane_map.crossing_id), "crossing_id", "contains a duplicate")
     require(len(areas) == len(lane_map.drivable_area_id), "drivable_area_id", "contains a duplicate")
@@ -166,16 +168,16 @@ def archive_of(lane_map: LaneMap) -> dict[str, Any]:
     return archive
 
 
-def _lane_records(lane_map: LaneMap) -> dict[str, Any]:
+def _lane_records(lane_map: LaneMap, digits: int | None) -> dict[str, Any]:
     records: dict[str, Any] = {}
     for row, lane_id in enumerate(lane_map.lane_id.tolist()):
         records[str(lane_id)] = {
             "id": lane_id,
             "lane_type": LANE_TYPES[lane_map.lane_type[row]],
             "is_intersection": bool(lane_map.is_intersection[row]),
-            "centerline": _points(lane_map.centerline[row]),
-            "left_lane_boundary": _points(lane_map.left_boundary[row]),
-            "right_lane_boundary": _points(lane_map.right_boundary[row]),
+            "centerline": _points(lane_map.centerline[row], digits),
+            "left_lane_boundary": _points(lane_map.left_boundary[row], digits),
+            "right_lane_boundary": _points(lane_map.right_boundary[row], digits),
             "left_lane_mark_type": MARK_TYPES[lane_map.left_mark[row]],
             "right_lane_mark_type": MARK_TYPES[lane_map.right_mark[row]],
             "left_neighbor_id": _neighbor(lane_map.left_neighbor[row]),
@@ -190,10 +192,11 @@ def _neighbor(lane_id: np.int64) -> int | None:
     return None if lane_id == NO_LANE else int(lane_id)
 
 
-def _points(line: NDArray[np.float64]) -> list[dict[str, float]]:
+def _points(line: NDArray[np.float64], digits: int | None) -> list[dict[str, float]]:
     """Return a polyline ``[P, 2]`` or ``[P, 3]`` as points with heights."""
+    rounded = line if digits is None else line.round(digits)
     points = []
-    for x, y, *height in line.round(DIGITS).tolist():
+    for x, y, *height in rounded.tolist():
         points.append({"x": x, "y": y, "z": height[0] if height else 0.0})
     return points
 
@@ -339,12 +342,6 @@ def read_scenario(folder: Path) -> Scenario:
     lane_map = read_archive(only_file(folder, "log_map_archive_*.json"))
     with readable(tracks_file, "parquet file"):
         return scenario_from(_read_table(tracks_file), lane_map)
-
-
-def read_tracks(path: Path) -> Scenario:
-    """Read a ``scenario_<id>.parquet`` alone, without a map. Raises: DataError naming the field at fault."""
-    with readable(path, "parquet file"):
-        return scenario_from(_read_table(path), LaneMap())
 
 
 def read_archive(path: Path) -> LaneMap:

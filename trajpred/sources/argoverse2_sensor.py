@@ -9,30 +9,246 @@ track.
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from trajpred.data.geometry import norm, wrap_angle
+from trajpred.data.checks import as_names
+from trajpred.data.geometry import direction, norm, wrap_angle
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import first_position, given_heading
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
-from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks
+from trajpred.data.time import MAX_LOST, frame_steps, require_nanoseconds, stamps_of_steps
+from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.errors import DataError, require
-from trajpred.sources.argoverse2 import read_archive
-from trajpred.sources.reading import RawScenario, folders, only_file, readable
-from trajpred.sources.sensor_log import SensorLog, read_log, slopes_of, steps_of_log
-from trajpred.sources.windows import Spacing
+from trajpred.sources.argoverse2 import NUM_OBSERVED, NUM_STEPS, read_archive
+from trajpred.sources.reading import (
+    RawScenario,
+    finite,
+    folders,
+    only_file,
+    readable,
+    require_columns,
+    require_values,
+    sizes_of,
+    text_codes,
+    valid_states,
+)
+from trajpred.sources.windows import ROAD_USERS, Spacing
 
-#: Frames of a window.
-FRAMES = 110
-#: Frames of a window that are observed.
-OBSERVED = 50
+_ROTATION = ("qw", "qx", "qy", "qz")
+_TRANSLATION = ("tx_m", "ty_m", "tz_m")
+_SIZE = ("length_m", "width_m")
+#: Frames on each side in the fit of a velocity.
+_AROUND = 2
+#: Frames in the fit of a velocity at an end of a track.
+_END = 5
+#: The object type of each category of a box; any other is ``unknown``.
+_OBJECT_TYPE = {
+    "REGULAR_VEHICLE": "vehicle",
+    "LARGE_VEHICLE": "vehicle",
+    "BOX_TRUCK": "vehicle",
+    "TRUCK": "vehicle",
+    "TRUCK_CAB": "vehicle",
+    "VEHICULAR_TRAILER": "vehicle",
+    "RAILED_VEHICLE": "vehicle",
+    "BUS": "bus",
+    "SCHOOL_BUS": "bus",
+    "ARTICULATED_BUS": "bus",
+    "PEDESTRIAN": "pedestrian",
+    "STROLLER": "pedestrian",
+    "WHEELCHAIR": "pedestrian",
+    "OFFICIAL_SIGNALER": "pedestrian",
+    "BICYCLIST": "cyclist",
+    "WHEELED_RIDER": "cyclist",
+    "MOTORCYCLIST": "motorcyclist",
+    "BICYCLE": "riderless_bicycle",
+    "MOTORCYCLE": "riderless_bicycle",
+    "WHEELED_DEVICE": "riderless_bicycle",
+    "CONSTRUCTION_CONE": "construction",
+    "CONSTRUCTION_BARREL": "construction",
+    "BOLLARD": "static",
+    "SIGN": "static",
+    "STOP_SIGN": "static",
+    "MOBILE_PEDESTRIAN_CROSSING_SIGN": "static",
+    "MESSAGE_BOARD_TRAILER": "static",
+    "TRAFFIC_LIGHT_TRAILER": "static",
+}
+
+
+@dataclass(frozen=True)
+class SensorLog:
+    """``A`` tracks over the ``N`` steps of a log, the ego vehicle last; city frame.
+
+    Attributes:
+        time_ns: ``[N]``, regular steps.
+        recorded: ``[N]``, False for lost frames, at which no track is valid.
+        trailer: ``[A]``, the tracks that are never scored.
+        size: ``[A, 2]`` metres, length and width; NaN of the ego vehicle.
+    """
+
+    time_ns: NDArray[np.int64]
+    recorded: NDArray[np.bool_]
+    track_id: NDArray[np.str_]
+    object_type: NDArray[np.int8]
+    trailer: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    position: NDArray[np.float64]
+    heading: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+
+def read_log(annotations: Path, poses: Path) -> SensorLog:
+    """Read the two feather files of a log. Raises: DataError naming the file and the field at fault."""
+    with readable(poses, "feather file"):
+        ego = _read(poses, ("timestamp_ns", *_ROTATION, *_TRANSLATION))
+        ego_ns = _times(ego)
+        ahead, rotation, translation = _poses(ego)
+    with readable(annotations, "feather file"):
+        columns = ("timestamp_ns", "track_uuid", "category", *_SIZE, *_ROTATION, *_TRANSLATION)
+        table = _read(annotations, columns)
+        table = table.filter(pc.not_equal(table["category"], "EGO_VEHICLE"))
+        frame_ns, frame = np.unique(_times(table), return_inverse=True)
+        steps = steps_of_log(frame_ns)
+        time = stamps_of_steps(frame_ns, steps)
+        step = steps[frame]
+        recorded = np.isin(np.arange(len(time)), steps)
+        row, names = text_codes(table, "track_uuid")
+        kind, kinds = text_codes(table, "category")
+        box_ahead, _, centre = _poses(table)
+        size = sizes_of(np.stack([finite(table, name) for name in _SIZE], -1), row, len(names) + 1)
+        valid = valid_states(row, step, len(names) + 1, len(time), "timestamp_ns")
+        valid[-1] = recorded
+    order = np.argsort(ego_ns, kind="stable")
+    following = np.searchsorted(ego_ns[order], time).clip(max=len(order) - 1)
+    at = order[following]
+    if not np.array_equal(ego_ns[at[steps]], frame_ns):
+        problem = "has no pose at the time of an annotated frame, in the nanoseconds of the annotations"
+        raise DataError(problem, file=poses, field="timestamp_ns")
+    position = np.zeros((*valid.shape, 2))
+    heading = np.zeros(valid.shape)
+    pose = at[step]
+    rotated_centre = (rotation[pose] @ centre[..., None])[:, :2, 0]
+    rotated_ahead = (rotation[pose] @ box_ahead[..., None])[:, :2, 0]
+    position[row, step] = rotated_centre + translation[pose, :2]
+    heading[row, step] = direction(rotated_ahead)
+    position[-1, recorded] = translation[at[steps], :2]
+    heading[-1, recorded] = direction(ahead[at[steps], :2])
+    # The category of each track is that of its first box; the ego vehicle has none.
+    types: list[int] = []
+    trailers: list[bool] = []
+    for category in (*kinds, "REGULAR_VEHICLE"):
+        object_type = _OBJECT_TYPE.get(category, "unknown")
+        types.append(OBJECT_TYPES.index(object_type))
+        trailers.append("TRAILER" in category)
+    first = np.full(len(valid), len(kinds))
+    first[row[::-1]] = kind[::-1]
+    return SensorLog(
+        time_ns=time,
+        recorded=recorded,
+        track_id=as_names([*names, EGO_ID], "track_uuid"),
+        object_type=np.array(types, np.int8)[first],
+        trailer=np.array(trailers)[first],
+        valid=valid,
+        position=position,
+        heading=heading,
+        size=size,
+    )
+
+
+def steps_of_log(frame_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the steps ``[N]`` of the frames at the distinct times ``frame_ns``; lost sweeps leave gaps.
+
+    Raises: DataError if the times are not nanoseconds, or a pause is too long for a log.
+    """
+    first = int(frame_ns[0])
+    last = int(frame_ns[-1])
+    require_nanoseconds(first, last, len(frame_ns), "timestamp_ns")
+    steps = frame_steps(frame_ns, len(frame_ns))
+    lost = int(steps[-1]) + 1 - len(steps)
+    pause = f"{lost} frames are missing between others: divide the log at its pauses"
+    require(lost <= MAX_LOST, "timestamp_ns", pause)
+    return steps
+
+
+def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
+    with pa.memory_map(str(path)) as file:
+        schema = pa.ipc.open_file(file).schema
+    require_columns(schema.names, columns)
+    table = feather.read_table(path, columns=list(columns))
+    require_values(table, columns)
+    return table
+
+
+def _times(table: pa.Table) -> NDArray[np.int64]:
+    """Return the ``timestamp_ns`` of the rows ``[N]``. Raises: DataError unless they are int64 or float64."""
+    dtype = table.schema.field("timestamp_ns").type
+    precise = pa.types.is_integer(dtype) or pa.types.is_float64(dtype)
+    require(precise, "timestamp_ns", f"must be nanoseconds as int64, has type {dtype}")
+    times: NDArray[np.int64] = np.round(finite(table, "timestamp_ns")).astype(np.int64)
+    return times
+
+
+def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the x axes ``[N, 3]``, rotations ``[N, 3, 3]`` and translations ``[N, 3]`` of poses in 3-D."""
+    quaternion = np.stack([finite(table, name) for name in _ROTATION])
+    translation = np.stack([finite(table, name) for name in _TRANSLATION], -1)
+    length = np.sqrt(sum(values * values for values in quaternion))
+    require(bool((np.abs(length - 1) < 0.01).all()), "qw", "and qx, qy, qz must be unit quaternions")
+    w, x, y, z = quaternion / length
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    rotation = np.moveaxis(np.array(rows), -1, 0)
+    return rotation[..., 0], rotation, translation
+
+
+def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
+    """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone.
+
+    The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
+    through five frames.
+    """
+    valid = log.valid[:, :end]
+    position = log.position[:, :end]
+    steps = np.arange(end)
+    first = valid.argmax(axis=1)[:, None]
+    last = end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
+    # The frames on each side that a track has, [A, end, 1]: none at its ends.
+    side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
+
+    # The frames of each fit, [A, end, 9], some of which are used.
+    offset = np.arange(1 - _END, _END)
+    wanted = steps[:, None] + offset
+    frame = wanted.clip(0, end - 1)
+    is_last = (steps == last)[..., None]
+    one_sided = np.where(is_last, offset <= 0, offset >= 0)
+    used = np.where(side > 0, np.abs(offset) <= side, one_sided)
+    used &= valid[:, frame] & (wanted == frame)
+
+    # Least squares with the terms 1, t and, for quadratics, t²; frames that are not used are rows of 0.
+    time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
+    is_quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
+    square = time**2 * is_quadratic
+    terms = np.stack(np.broadcast_arrays(1.0, time, square), -1) * used[..., None]
+    displacement = position[:, frame] - position[:, :, None]
+    displacement = np.where(used[..., None], displacement, 0.0)
+    factors = np.linalg.pinv(terms) @ displacement
+    slope: NDArray[np.float64] = factors[..., 1, :]
+    return np.where(valid[..., None], slope, 0.0)
+
+
+# ---------------------------------------------------------------------------------------------- windows
+
 #: Seconds between frames.
 FRAME_S = 0.1
 #: Frames between the starts of two windows whose focal tracks are chosen together.
@@ -48,13 +264,7 @@ _CITIES = {
 }  # fmt: skip
 _VEHICLE = OBJECT_TYPES.index("vehicle")
 #: Types that can be scored.
-_SCORED = [
-    _VEHICLE,
-    OBJECT_TYPES.index("bus"),
-    OBJECT_TYPES.index("pedestrian"),
-    OBJECT_TYPES.index("cyclist"),
-    OBJECT_TYPES.index("motorcyclist"),
-]
+_SCORED = list(map(OBJECT_TYPES.index, ROAD_USERS))
 #: Fewest frames of an unscored track; tracks with fewer are fragments.
 _UNSCORED_FRAMES = 55
 #: Fewest frames of a track.
@@ -115,7 +325,7 @@ def _annotations(log: Path) -> Path:
 
 def _starts(frames: int, stride: int) -> range:
     """Return the first frames of the windows of a log."""
-    return range(0, frames - FRAMES + 1, stride)
+    return range(0, frames - NUM_STEPS + 1, stride)
 
 
 def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
@@ -132,7 +342,7 @@ def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
     log = read_log(file, log_folder / POSES)
     lane_map = read_archive(archive)
     with readable(file, "log"):
-        frames = f"the log has {len(log.time_ns)} frames, a window {FRAMES} from frame {start} on"
+        frames = f"the log has {len(log.time_ns)} frames, a window {NUM_STEPS} from frame {start} on"
         require(start in _starts(len(log.time_ns), 1), "timestamp_ns", frames)
         code = archive.stem.rpartition("____")[2].partition("_")[0]
         return _scenario(log, start, lane_map, log_folder.name, _CITIES.get(code, code.lower()))
@@ -143,7 +353,7 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     slopes = slopes_of(log, len(log.time_ns))
     window = _Window(log, start, slopes)
     lost = f"the sweep of the last observed frame of the window at frame {start} was lost"
-    require(bool(window.recorded[OBSERVED - 1]), "timestamp_ns", lost)
+    require(bool(window.recorded[NUM_OBSERVED - 1]), "timestamp_ns", lost)
     row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
     category, kept = window.categories(row)
@@ -152,8 +362,8 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     return Scenario(
         scenario_id=str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
         city=city,
-        timestamps_ns=log.time_ns[start : start + FRAMES],
-        num_observed=OBSERVED,
+        timestamps_ns=log.time_ns[start : start + NUM_STEPS],
+        num_observed=NUM_OBSERVED,
         focal_id=str(log.track_id[row]),
         tracks=Tracks(
             track_id=log.track_id[kept],
@@ -194,22 +404,22 @@ class _Window:
     """
 
     def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
-        frames = slice(start, start + FRAMES)
+        frames = slice(start, start + NUM_STEPS)
         self.log = log
         self.valid = log.valid[:, frames]
         self.recorded = log.recorded[frames]
         self.position = log.position[:, frames]
         self.heading = log.heading[:, frames]
-        now = start + OBSERVED
+        now = start + NUM_OBSERVED
         observed = slopes_of(log, now)[:, start:]  # without later frames
-        self.velocity = np.concatenate((observed, slopes[:, now : start + FRAMES]), axis=1)
-        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[OBSERVED - 1]
+        self.velocity = np.concatenate((observed, slopes[:, now : start + NUM_STEPS]), axis=1)
+        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[NUM_OBSERVED - 1]
         self.ego = len(self.valid) - 1
         change = wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))
         turn = np.abs(change).max(axis=1, initial=0.0)
         scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
         self.candidate = scored & (np.arange(len(scored)) != self.ego)
-        self.now = self.position[:, OBSERVED - 1]
+        self.now = self.position[:, NUM_OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
         """Rank the tracks ``[A]`` that may be focal by how much they turn and change speed; -1 for others."""
@@ -221,9 +431,9 @@ class _Window:
         speed = norm(self.velocity[:, self.recorded])
         path = norm(np.diff(position, axis=1))
         # The last observed one of the recorded frames, and the steps from it to the last recorded frame.
-        last = int(self.recorded[:OBSERVED].sum()) - 1
-        ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - OBSERVED
-        steady = self.now + self.velocity[:, OBSERVED - 1] * step_s * ahead
+        last = int(self.recorded[:NUM_OBSERVED].sum()) - 1
+        ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - NUM_OBSERVED
+        steady = self.now + self.velocity[:, NUM_OBSERVED - 1] * step_s * ahead
         gain = np.abs(speed[:, _SMOOTH:] - speed[:, :-_SMOOTH]).max(axis=1, initial=0.0)
         change = gain / (_SMOOTH * step_s)
         lanes = lane_map.centerline.values[:, :2]
@@ -245,7 +455,9 @@ class _Window:
     def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Return the category of each track, and the tracks that belong to the window."""
         frames = self.valid.sum(axis=1)
-        moved = self._extent()
+        # The greatest distance of each track from its first position in the window.
+        first = first_position(self.position, self.valid)
+        moved = np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
         from_focal = norm(self.now - self.now[focal])
         from_ego = norm(self.now - self.now[self.ego])
         is_near = np.minimum(from_focal, from_ego) <= _NEAR_M
@@ -260,11 +472,6 @@ class _Window:
         far = norm(mean[:, None, None] - around).min(axis=(1, 2)) > _STAYING_M
         kept = (frames >= _FEWEST_FRAMES) & ~(far & (moved < _MOVED_M))
         return category.astype(np.int8), np.flatnonzero(kept)
-
-    def _extent(self) -> NDArray[np.float64]:
-        """Return the greatest distance (metres) of each track from its first position in the window."""
-        first = first_position(self.position, self.valid)
-        return np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
 
 
 #: Number of windows whose focal tracks are chosen together.

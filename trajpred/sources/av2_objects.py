@@ -23,7 +23,7 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.time import require_nanoseconds
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
-from trajpred.sources.argoverse2 import scenario_from
+from trajpred.sources.argoverse2 import archive_of, scenario_from
 
 
 def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
@@ -159,7 +159,7 @@ def _av2_map(scenario: Scenario) -> Any:
     from av2.map.map_api import ArgoverseStaticMap
     from av2.map.pedestrian_crossing import PedestrianCrossing
 
-    archive = map_archive(scenario.map)
+    archive = archive_of(scenario.map, digits=None)
 
     def vector(group: str, kind: Any) -> dict[int, Any]:
         records = archive[group].values()
@@ -174,55 +174,3 @@ def _av2_map(scenario: Scenario) -> Any:
         raster_roi_layer=None,
         raster_ground_height_layer=None,
     )
-
-
-def map_archive(lane_map: LaneMap) -> dict[str, dict[str, Any]]:
-    """Return the map as Argoverse 2's JSON: groups of records by id, points as ``{"x", "y", "z"}``."""
-    lanes: dict[str, Any] = {}
-    for row, number in enumerate(lane_map.lane_id.tolist()):
-        lanes[str(number)] = _lane_record(lane_map, row)
-    crossings: dict[str, Any] = {}
-    for row, number in enumerate(lane_map.crossing_id.tolist()):
-        crossings[str(number)] = {
-            "edge1": _point_records(lane_map.crossing_edge1[row]),
-            "edge2": _point_records(lane_map.crossing_edge2[row]),
-            "id": number,
-        }
-    areas: dict[str, Any] = {}
-    for row, number in enumerate(lane_map.drivable_area_id.tolist()):
-        outline = _point_records(lane_map.drivable_area[row])
-        areas[str(number)] = {"area_boundary": outline, "id": number}
-    return {"drivable_areas": areas, "lane_segments": lanes, "pedestrian_crossings": crossings}
-
-
-def _lane_record(lane_map: LaneMap, row: int) -> dict[str, Any]:
-    """Return the lane segment in ``row`` as Argoverse 2's JSON."""
-    return {
-        "centerline": _point_records(lane_map.centerline[row]),
-        "id": int(lane_map.lane_id[row]),
-        "is_intersection": bool(lane_map.is_intersection[row]),
-        "lane_type": LANE_TYPES[lane_map.lane_type[row]],
-        "left_lane_boundary": _point_records(lane_map.left_boundary[row]),
-        "left_lane_mark_type": MARK_TYPES[lane_map.left_mark[row]],
-        "left_neighbor_id": _lane_or_null(lane_map.left_neighbor[row]),
-        "predecessors": lane_map.predecessors[row].tolist(),
-        "right_lane_boundary": _point_records(lane_map.right_boundary[row]),
-        "right_lane_mark_type": MARK_TYPES[lane_map.right_mark[row]],
-        "right_neighbor_id": _lane_or_null(lane_map.right_neighbor[row]),
-        "successors": lane_map.successors[row].tolist(),
-    }
-
-
-def _point_records(line: NDArray[np.float64]) -> list[dict[str, float]]:
-    """Return the points of ``line`` ``[P, 2]`` or ``[P, 3]``; height 0 by default."""
-    records: list[dict[str, float]] = []
-    heights = np.zeros(len(line))
-    if line.shape[1] == 3:
-        heights = line[:, 2]
-    for (x, y), z in zip(line[:, :2].tolist(), heights.tolist(), strict=True):
-        records.append({"x": x, "y": y, "z": z})
-    return records
-
-
-def _lane_or_null(lane: np.int64) -> int | None:
-    return None if lane == NO_LANE else int(lane)

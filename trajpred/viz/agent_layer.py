@@ -80,11 +80,6 @@ def visible_agents(scenario: Scenario, view: View, kept: np.ndarray | None = Non
     return rows[np.argsort(roles(scenario)[rows], kind="stable")]
 
 
-def place(outline: np.ndarray, position: np.ndarray, heading: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Place an outline ``[V, 2]`` at each pose with each size (length, width), ``[A, V, 2]`` metres."""
-    return to_global(outline * size[:, None], position[:, None], heading[:, None])
-
-
 def agent_outlines(
     view: View, scenario: Scenario, rows: np.ndarray
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -106,17 +101,11 @@ def agent_outlines(
             if norm(moved) < MIN_MOTION_M:
                 outline = ELLIPSE
                 size = np.full(2, size.min())
-        bodies.append(_place_at(outline, positions[i], heading, size))
+        bodies.append(to_global(outline * size, positions[i], heading))
         if outline is RECTANGLE:
             nose_size = np.minimum(size.min() * np.array([0.62, 0.62]), 3.0)
-            noses.append(_place_at(NOSE, positions[i], heading, nose_size))
+            noses.append(to_global(NOSE * nose_size, positions[i], heading))
     return bodies, noses
-
-
-def _place_at(outline: np.ndarray, position: np.ndarray, heading: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Place an outline ``[V, 2]`` at one pose ``[2]``, ``[]`` with one size ``[2]``."""
-    placed = place(outline, position[None], np.atleast_1d(heading), size[None])
-    return placed[0]
 
 
 def recent_motion(scenario: Scenario, row: int, step: int) -> np.ndarray:

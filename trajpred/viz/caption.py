@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from trajpred.data.forecast import Forecast, with_truth
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
-from trajpred.viz.fonts import legible
 from trajpred.viz.overlays import WhatIf
+from trajpred.viz.style import legible
 from trajpred.viz.view import View, percent
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from trajpred.metrics import METRICS, Column
 from trajpred.metrics.registry import MODES
-from trajpred.viz.fonts import legible
-from trajpred.viz.style import LIGHT, Role, style_axes
+from trajpred.viz.style import LIGHT, Role, legible, style_axes
 
 #: By optimiser step, the values of a run by name.
 Rows: TypeAlias = Mapping[int, Mapping[str, float]]

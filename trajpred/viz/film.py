@@ -294,7 +294,8 @@ def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
     samples = np.linspace(0, len(pictures) - 1, SAMPLES).astype(int)
     palette = _palette([pictures[number] for number in samples])
     # Pictures are drawn on demand; only the quantised ones stay in memory.
-    frames = [_quantized(picture, palette) for picture in pictures]
+    look: dict[str, Any] = {"palette": palette, "dither": Image.Dither.NONE}
+    frames = [Image.fromarray(picture).quantize(**look) for picture in pictures]
     # Durations are rounded cumulatively, so that they sum to the true time.
     ends = np.rint(np.arange(len(pictures) + 1) * 100 / fps) * 10
     durations = np.diff(ends).astype(int).tolist()
@@ -307,10 +308,6 @@ def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
         loop=0,
         optimize=True,
     )
-
-
-def _quantized(picture: np.ndarray, palette: Image.Image) -> Image.Image:
-    return Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def _palette(pictures: Sequence[np.ndarray]) -> Image.Image:
@@ -341,7 +338,7 @@ def find_encoder() -> str:
     except (ImportError, RuntimeError):
         program = shutil.which("ffmpeg") or ""
     advice = f"an MP4 needs ffmpeg: {install_command('film')}, or install ffmpeg; a GIF needs nothing"
-    require(bool(program), "format", advice)
+    require(bool(program), "out", advice)
     return program
 
 
@@ -365,4 +362,4 @@ def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
         failed = process.wait()
         log.seek(0)
         message = log.read().decode(errors="replace").strip()
-    require(not failed, "format", f"ffmpeg could not write it ({message})")
+    require(not failed, "out", f"ffmpeg could not write it ({message})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -312,79 +311,37 @@ def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.n
 DASHES = (0.0, (2.6, 1.4))
 
 
-@dataclass(frozen=True)
-class _TruthLook:
-    """How a true future is drawn: its line, and the marker at its end (sizes in points)."""
-
-    gid: str
-    width: float
-    alpha: float
-    layer: Layer
-    marker: str
-    marker_size: float
-    has_halo: bool
-    end_layer: Layer
-
-
-FOCAL_TRUTH = _TruthLook(
-    gid="focal-truth",
-    width=1.7,
-    alpha=1.0,
-    layer=Layer.TRUTH,
-    marker="*",
-    marker_size=9.5,
-    has_halo=True,
-    end_layer=Layer.TRUTH_END,
-)
-OTHER_TRUTH = _TruthLook(
-    gid="other-truth",
-    width=0.9,
-    alpha=0.75,
-    layer=Layer.OTHER_TRUTH,
-    marker="o",
-    marker_size=3.0,
-    has_halo=False,
-    end_layer=Layer.OTHER_TRUTH,
-)
+#: How the true futures of the focal agent and of others are drawn.
+FOCAL_TRUTH: dict[str, Any] = {"linewidth": 1.7, "alpha": 1.0, "zorder": Layer.TRUTH, "gid": "focal-truth"}
+OTHER_TRUTH: dict[str, Any] = {
+    "linewidth": 0.9,
+    "alpha": 0.75,
+    "zorder": Layer.OTHER_TRUTH,
+    "gid": "other-truth",
+}
+#: How their ends are drawn.
+FOCAL_END: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END}
+OTHER_END: dict[str, Any] = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH}
 
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
     """Draw the true future of those tracks ``rows`` that have one, dashed, and where it ends."""
+    halo = view.theme.halo
     has_future = scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)
     for row in rows[has_future].tolist():
-        path = true_future(scenario, row)
         color = view.theme.role[Role(roles(scenario)[row])]
-        look = FOCAL_TRUTH if row == scenario.focal else OTHER_TRUTH
-        _draw_path_of_truth(axes, view, path, color, look, ends)
-
-
-def _draw_path_of_truth(
-    axes: Axes, view: View, path: np.ndarray, color: str, look: _TruthLook, ends: bool
-) -> None:
-    halo = view.theme.halo
-    axes.plot(
-        path[:, 0],
-        path[:, 1],
-        color=color,
-        linewidth=look.width,
-        linestyle=DASHES,
-        dash_capstyle="butt",
-        alpha=look.alpha,
-        zorder=look.layer,
-        gid=look.gid,
-        path_effects=[withStroke(linewidth=look.width + 1.3, foreground=halo, alpha=0.8)],
-    )
-    if ends:
-        axes.scatter(
-            path[-1, 0],
-            path[-1, 1],
-            marker=look.marker,
-            s=look.marker_size**2,
-            color=color,
-            edgecolors=halo if look.has_halo else color,
-            linewidths=0.7,
-            zorder=look.end_layer,
-        )
+        line = OTHER_TRUTH
+        end = OTHER_END
+        edge = color
+        if row == scenario.focal:
+            line = FOCAL_TRUTH
+            end = FOCAL_END
+            edge = halo
+        around = withStroke(linewidth=line["linewidth"] + 1.3, foreground=halo, alpha=0.8)
+        x, y = true_future(scenario, row).T
+        axes.plot(x, y, color=color, linestyle=DASHES, dash_capstyle="butt", path_effects=[around], **line)
+        if ends:
+            axes.scatter(x[-1], y[-1], color=color, edgecolors=edge, linewidths=0.7, **end)
 
 
 def true_future(scenario: Scenario, row: int) -> np.ndarray:

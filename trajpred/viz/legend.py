@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,7 +18,7 @@ from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.viz.agent_layer import CHEVRON, DIAMOND, ELLIPSE, LOZENGE, OUTLINES, roles
 from trajpred.viz.forecast_layer import DASHES, FOCAL_WIDTHS, QUIET, SINGLE_WIDTHS, meeting_rows
 from trajpred.viz.style import PROBABILITY_NORM, PROBABILITY_TICKS, ROLE_NAMES, Layer, Role
-from trajpred.viz.view import View
+from trajpred.viz.view import View, legend_marker
 
 #: Font size of the legend (points).
 SMALL = 7.5
@@ -29,22 +28,12 @@ LEGEND_ROWS = 3
 COLOR_BAR = (0.73, -0.046, 0.25, 0.016)
 
 
-@dataclass(frozen=True)
-class OutlineEntry:
-    """The entry of an outline in the legend."""
-
-    label: str
-    outline: np.ndarray  # as agents are drawn
-    marker: np.ndarray  # as the legend shows it
-    size: float  # of the marker, points
-
-
-#: The outlines that the legend explains; vehicles are rectangles and need no entry.
+#: The outlines that the legend explains, and the marker and its size (points) there; vehicles need no entry.
 OUTLINE_ENTRIES = (
-    OutlineEntry("pedestrian", ELLIPSE, ELLIPSE, 5.5),
-    OutlineEntry("two-wheeler", LOZENGE, LOZENGE * np.array([2.2, 1.0]), 9.0),
-    OutlineEntry("unknown type", CHEVRON, CHEVRON, 8.0),
-    OutlineEntry("object", DIAMOND, DIAMOND, 5.5),
+    ("pedestrian", ELLIPSE, ELLIPSE, 5.5),
+    ("two-wheeler", LOZENGE, LOZENGE * np.array([2.2, 1.0]), 9.0),
+    ("unknown type", CHEVRON, CHEVRON, 8.0),
+    ("object", DIAMOND, DIAMOND, 5.5),
 )
 
 
@@ -88,34 +77,16 @@ def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Lin
     entries: list[Line2D] = []
     present = set(roles(scenario)[rows].tolist())
     for role in sorted(present, reverse=True):
-        entry = Line2D(
-            [],
-            [],
-            color=theme.role[role],
-            markeredgecolor=theme.role_edge[role],
-            linestyle="none",
-            marker="s",
-            markersize=6.5,
-            label=ROLE_NAMES[Role(role)],
-        )
-        entries.append(entry)
+        name = ROLE_NAMES[Role(role)]
+        edge = theme.role_edge[role]
+        entries.append(legend_marker(name, "s", 6.5, theme.role[role], markeredgecolor=edge))
     drawn: set[int] = set()
     for code in scenario.tracks.object_type[rows].tolist():
         outline = OUTLINES.get(OBJECT_TYPES[code], DIAMOND)
         drawn.add(id(outline))
-    for outline_entry in OUTLINE_ENTRIES:
-        if id(outline_entry.outline) not in drawn:
-            continue
-        entry = Line2D(
-            [],
-            [],
-            color=theme.role_edge[Role.OTHER],
-            linestyle="none",
-            marker=Path(outline_entry.marker),
-            markersize=outline_entry.size,
-            label=outline_entry.label,
-        )
-        entries.append(entry)
+    for label, outline, marker, size in OUTLINE_ENTRIES:
+        if id(outline) in drawn:
+            entries.append(legend_marker(label, Path(marker), size, theme.role_edge[Role.OTHER]))
     return entries
 
 
@@ -139,16 +110,8 @@ def _line_entries(
         entries += _single_entries(view, scenario, forecast)
     if forecast is not None and forecast.scale is not None and scenario.focal_id in forecast.track_id:
         [color] = view.theme.mode_colors(np.array([0.3]))
-        entry = Line2D(
-            [],
-            [],
-            color=color,
-            linewidth=7.0,
-            alpha=0.3,
-            solid_capstyle="butt",
-            label="80% band",
-        )
-        entries.append(entry)
+        band = Line2D([], [], color=color, linewidth=7.0, alpha=0.3, solid_capstyle="butt", label="80% band")
+        entries.append(band)
     return entries
 
 

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 
-from trajpred.data.geometry import arc_length, direction, norm, points_along
+from trajpred.data.geometry import arc_length, direction, norm, points_along, to_global
 from trajpred.data.lane_map import LANE_TYPES, LaneMap
 from trajpred.data.ragged import Ragged
-from trajpred.viz.agent_layer import CHEVRON, place
+from trajpred.viz.agent_layer import CHEVRON
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
-from trajpred.viz.view import View, add_lines, add_polygons
+from trajpred.viz.view import View, add_lines, add_polygons, legend_marker
 
 #: Half the distance between the two lines of a double mark (points): to scale they would merge.
 DOUBLE_GAP = 0.85
@@ -79,8 +79,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
     pose = np.stack(poses)
     length = view.metres(ARROW_LENGTH)
     width = view.metres(ARROW_WIDTH)
-    size = np.full((len(pose), 2), [length, width])
-    arrows = place(CHEVRON, pose[:, :2], pose[:, 2], size)
+    arrows = to_global(CHEVRON * np.array([length, width]), pose[:, None, :2], pose[:, 2:])
     _fill(axes, list(arrows), view.theme.centerline_bare, Layer.CENTERLINE)
 
 
@@ -120,16 +119,15 @@ def draw_links(axes: Axes, view: View, lanes: LaneMap) -> list[Line2D]:
     has_next = lanes.successors.lengths > 0
     in_view = view.contains(ends)
     entries: list[Line2D] = []
-    link: dict[str, Any] = {"marker": "o", "markersize": 2.4, "color": view.theme.ink}
-    end: dict[str, Any] = {"marker": "s", "markersize": 3.6, "color": view.theme.attention}
-    for label, rows, look in (
-        ("link to a successor", has_next, link),
-        ("end without successor", ~has_next, end),
+    for label, rows, marker, size, color in (
+        ("link to a successor", has_next, "o", 2.4, view.theme.ink),
+        ("end without successor", ~has_next, "s", 3.6, view.theme.attention),
     ):
         x, y = ends[rows & in_view].T
         if len(x):
+            look: dict[str, Any] = {"marker": marker, "markersize": size, "color": color}
             axes.plot(x, y, linestyle="none", markeredgewidth=0.0, zorder=Layer.HISTORY, gid=label, **look)
-            entries.append(Line2D([], [], linestyle="none", markeredgewidth=0.0, label=label, **look))
+            entries.append(legend_marker(label, marker, size, color, markeredgewidth=0.0))
     return entries
 
 
@@ -144,21 +142,8 @@ def map_entries(view: View, lanes: LaneMap) -> list[Line2D]:
     outlines, _ = crossings(view, lanes)
     if outlines:
         areas.append(("pedestrian crossing", theme.crossing))
-    entries = [
-        Line2D([], [], linestyle="none", marker="s", markersize=6.5, color=color, label=label)
-        for label, color in areas
-    ]
-    entries.append(
-        Line2D(
-            [],
-            [],
-            color=theme.centerline_bare,
-            linestyle="none",
-            marker=Path(CHEVRON),
-            markersize=6.0,
-            label="direction",
-        )
-    )
+    entries = [legend_marker(label, "s", 6.5, color) for label, color in areas]
+    entries.append(legend_marker("direction", Path(CHEVRON), 6.0, theme.centerline_bare))
     return entries
 
 

@@ -77,15 +77,8 @@ def draw_attention(axes: Axes, view: View, scenario: Scenario, attention: Attent
         linewidths=0.8 + 1.8 * strength[agents],
     )
     _draw_totals(axes, view, float(share[:A].sum()), float(share[A:].sum()))
-    return Line2D(
-        [],
-        [],
-        color=view.theme.attention,
-        linewidth=3.5,
-        alpha=0.7,
-        solid_capstyle="butt",
-        label="attention",
-    )
+    color = view.theme.attention
+    return Line2D([], [], color=color, linewidth=3.5, alpha=0.7, solid_capstyle="butt", label="attention")
 
 
 def _attention_lines(scenario: Scenario, attention: Attention, senders: np.ndarray) -> list[np.ndarray]:
@@ -132,7 +125,7 @@ class WhatIf:
     @property
     def name(self) -> str:
         """Name for the legend, with long ids truncated and long lists abbreviated."""
-        short = [_short_id(name) for name in self.removed]
+        short = [name if len(name) <= 10 else name[:8] for name in self.removed]
         if len(short) > 2:
             return f"without {short[0]} and {len(short) - 1} more"
         return f"without {', '.join(short)}"
@@ -141,10 +134,6 @@ class WhatIf:
         """Describe how far the focal agent's mean future differs from the ``original`` forecast."""
         shift = mean_shift(original, self.forecast, scenario.focal_id)
         return f"{self.name}: mean future {shift.mean():.2f} m away, {shift[-1]:.2f} m at the end"
-
-
-def _short_id(track_id: str) -> str:
-    return track_id if len(track_id) <= 10 else track_id[:8]
 
 
 def mean_shift(original: Forecast, changed: Forecast, track_id: str) -> np.ndarray:

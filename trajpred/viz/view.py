@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
 
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import unit_vector
@@ -146,6 +147,11 @@ def add_lines(axes: Axes, lines: Iterable[np.ndarray], layer: float, **look: Any
 def add_polygons(axes: Axes, polygons: Iterable[np.ndarray], layer: float, **look: Any) -> None:
     """Draw ``polygons`` ``[V, 2]`` likewise; ``look``: of a PolyCollection."""
     axes.add_collection(PolyCollection(list(polygons), zorder=layer, **look), autolim=False)
+
+
+def legend_marker(label: str, marker: Any, size: float, color: str, **look: Any) -> Line2D:
+    """Return an entry for the legend: a marker of ``size`` points; ``look``: of a Line2D."""
+    return Line2D([], [], linestyle="none", label=label, marker=marker, markersize=size, color=color, **look)
 
 
 def percent(probability: float) -> str:

@@ -103,7 +103,7 @@ class Record {
   const char* group_;
 };
 
-// What is left out of a map because it is broken: trajpred/sources/map_problems.py.
+// What is left out of a map because it is broken: trajpred/sources/reading.py.
 class MapProblems {
  public:
   // Kinds come one after the other.

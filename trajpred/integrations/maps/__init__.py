@@ -17,8 +17,7 @@ from trajpred.errors import quoted, require
 from trajpred.integrations.maps import commonroad, lanelet2, opendrive
 from trajpred.integrations.maps.segments import MapParts, lane_map_of
 from trajpred.sources.argoverse2 import archive_of, map_from
-from trajpred.sources.map_problems import MapProblems, require_lanes
-from trajpred.sources.reading import parse, read_bytes, readable
+from trajpred.sources.reading import MapProblems, parse, read_bytes, readable, require_lanes
 
 
 class MapFormat(NamedTuple):
@@ -65,7 +64,7 @@ def read_map(
 
     Args:
         origin, crs: where latitudes and longitudes of Lanelet2 are, see
-            :func:`~trajpred.integrations.maps.projection.project`; other formats are in metres.
+            :func:`~trajpred.integrations.maps.lanelet2.project`; other formats are in metres.
 
     Raises: DataError naming the file and the field at fault, also if no lane is left.
     """
@@ -78,17 +77,20 @@ def read_map_file(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> MapFile:
     """Read a map file as :func:`read_map` does; what was left out is returned instead of a warning."""
+    given: dict[str, Any] = {"origin": origin, "crs": crs}
     # Damaged numbers may overflow; the result is checked.
     with readable(Path(path), "map"), np.errstate(all="ignore"):
         content = read_bytes(Path(path)).removeprefix(BOM_UTF8)
         if content.lstrip()[:1] == b"{":
-            _require_none({"origin": origin, "crs": crs}, "Argoverse 2")
-            return _argoverse2(content)
+            _require_none(given, "Argoverse 2")
+            problems = MapProblems()
+            lane_map = map_from(json.loads(content), problems)
+            require_lanes(len(lane_map), problems)
+            return MapFile("Argoverse 2", lane_map, "the city's", problems)
         root = parse(content)
         known = f"{', '.join(FORMATS)}, or JSON of Argoverse 2"
         require(root.tag in FORMATS, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
         name, read = FORMATS[root.tag]
-        given = {"origin": origin, "crs": crs}
         if name != "Lanelet2":
             _require_none(given, name)
             given = {}
@@ -110,10 +112,3 @@ def _require_none(projection: dict[str, Any], name: str) -> None:
     """Require that no projection is given, for a format in metres."""
     for option, value in projection.items():
         require(value is None, option, f"is for latitudes and longitudes of Lanelet2: {name} is in metres")
-
-
-def _argoverse2(content: bytes) -> MapFile:
-    problems = MapProblems()
-    lane_map = map_from(json.loads(content), problems)
-    require_lanes(len(lane_map), problems)
-    return MapFile("Argoverse 2", lane_map, "the city's", problems)

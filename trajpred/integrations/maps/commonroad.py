@@ -8,8 +8,7 @@ import numpy as np
 
 from trajpred.errors import require
 from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type
-from trajpred.sources.map_problems import MapProblems
-from trajpred.sources.reading import as_number, integer
+from trajpred.sources.reading import MapProblems, as_number, integer
 
 #: Types of lanelets that are lanes of their own kind, and those that road users do not drive on.
 LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}

@@ -13,8 +13,7 @@ from trajpred.data.geometry import Pose, norm, rotate, unit_vector
 from trajpred.errors import DataError, quoted, require
 from trajpred.integrations.maps.road import END, NARROW_M, START, Place, Road, RoadLine, lanes_of
 from trajpred.integrations.maps.segments import CONNECTED_M, Lane, Line, MapParts
-from trajpred.sources.map_problems import MapProblems
-from trajpred.sources.reading import integer, number
+from trajpred.sources.reading import MapProblems, integer, number
 
 #: Ends of lanes that are not those that a file names are linked within this distance (metres).
 TOUCHING_M = 1.0
@@ -189,9 +188,11 @@ def read(root: Element) -> MapParts:
     """
     offset = root.find("header/offset")
     parts = MapParts(frame="the file's own")
+    frame = Pose(np.zeros(2), np.float64(0))
     if offset is not None:
         parts = MapParts(frame="the file's own, moved by its offset")
-    frame = _frame(offset)
+        position = np.array([number(offset, "x", 0.0), number(offset, "y", 0.0)])
+        frame = Pose(position, np.float64(number(offset, "hdg", 0.0)))
     roads: dict[str, Road] = {}
     points = 0
     for element in root.iterfind("road"):
@@ -206,14 +207,6 @@ def read(root: Element) -> MapParts:
             _add_crossings(road, parts)
     link_lanes(root, roads, parts)
     return parts
-
-
-def _frame(offset: Element | None) -> Pose[np.ndarray]:
-    """Return the pose of the file's coordinates in the map."""
-    if offset is None:
-        return Pose(np.zeros(2), np.float64(0))
-    position = np.array([number(offset, "x", 0.0), number(offset, "y", 0.0)])
-    return Pose(position, np.float64(number(offset, "hdg", 0.0)))
 
 
 def _read_road(

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from trajpred.data.geometry import Pose, arc_length, direction, to_global, unit_vector
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps.segments import Lane, mark_type
-from trajpred.sources.map_problems import MapProblems
-from trajpred.sources.reading import integer, number
+from trajpred.sources.reading import MapProblems, integer, number
 
 #: Largest distance (metres) of a curve from the chords between its points.
 TOLERANCE_M = 0.01
@@ -318,7 +317,11 @@ class Road:
         sides = {}
         stations = {0.0, length}
         for side in SIDES:
-            valid = [section for section in elements if _is_valid(section, side)]
+            valid: list[Element] = []
+            for section in elements:
+                is_one_sided = section.get("singleSide") == "true"
+                if not is_one_sided or section.find(f"{SIDES[side]}/lane") is not None:
+                    valid.append(section)
             starts = [*(number(section, "s") for section in valid), length]
             if valid and valid[0] is elements[0]:
                 starts[0] = 0.0
@@ -433,11 +436,6 @@ def _lanes_of_section(
                 turned.left_neighbor = (left, forward)
                 turned.right_neighbor = (right, forward)
                 yield (place, forward), turned
-
-
-def _is_valid(section: Element, side: int) -> bool:
-    """Return whether a section is valid for a side: all are, unless they are for the other side only."""
-    return section.get("singleSide") != "true" or section.find(f"{SIDES[side]}/lane") is not None
 
 
 def _record_no_length(road: Road, index: int, section: Section, problems: MapProblems) -> None:

@@ -17,8 +17,7 @@ from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, MAX_ID, NO_LANE, Lane
 from trajpred.data.ragged import Ragged
 from trajpred.errors import require, require_finite
 from trajpred.sources.argoverse2 import midline
-from trajpred.sources.map_problems import MapProblems, require_lanes
-from trajpred.sources.reading import integer
+from trajpred.sources.reading import MapProblems, integer, require_lanes
 
 #: Longest lane (metres).
 MAX_LANE_M = 1e5

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, quoted, require
 from trajpred.predictors.predictor import Predictor
-from trajpred.viz.explore.edits import apply, at_step, without_future
+from trajpred.viz.explore import apply, at_step, without_future
 from trajpred.viz.page import model_results, pack_page, page_html, to_json
 from trajpred.viz.page.data import ModelResult, pack_model, pack_tracks, pack_without
 from trajpred.viz.view import focal_position
@@ -71,7 +71,7 @@ class Explorer:
         # Edits of the same scenario and time follow one another.
         self._as_recorded = lru_cache(maxsize=1)(self._predict_recorded)
         models = list(predictors.values())
-        index, scenes = pack_page(scenarios, models, progress="scenarios", on_error=on_error)
+        index, scenes = pack_page(scenarios, models, "scenarios", on_error=on_error)
         index["token"] = self.token
         for scene in scenes:
             scenario = self.scenarios[scene["id"]]

@@ -45,6 +45,13 @@ SCRIPTS: tuple[str, ...] = (
 )
 #: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
 RAMP_COLORS = 256
+#: Number of scenarios that are predicted at once.
+BATCH = 8
+#: The colours of a theme that the page's script uses under the same names.
+COLORS = (
+    *("background", "ink", "muted", "halo", "ground", "ground_edge", "centerline", "centerline_bare"),
+    *("crossing", "crossing_bar", "nose", "attention"),
+)
 
 
 def write_page(
@@ -53,8 +60,6 @@ def write_page(
     predictors: Sequence[Predictor] = (),
     *,
     without: Sequence[str] = (),
-    batch_size: int = 8,
-    progress: bool = True,
     on_error: Callable[[Scenario, Exception], None] | None = None,
 ) -> Path:
     """Write a page that shows ``scenarios`` with the forecasts of ``predictors``.
@@ -65,7 +70,6 @@ def write_page(
             predicted earlier.
         without: road users, as :func:`~trajpred.predictors.perturbations.road_users` takes them, to remove
             for a second forecast of every scenario; the page switches between both.
-        batch_size: number of scenarios predicted at once.
         on_error: called for each scenario that cannot be predicted or packed, which the page then omits; by
             default the first such error is raised.
 
@@ -79,8 +83,7 @@ def write_page(
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shown = target.name if progress else None
-    index, scenes = pack_page(scenarios, predictors, without, batch_size, shown, on_error)
+    index, scenes = pack_page(scenarios, predictors, target.name, without, on_error)
     with atomic_file(target) as unfinished:
         unfinished.write_text(page_html(index, scenes), encoding="utf-8")
     return target
@@ -89,12 +92,11 @@ def write_page(
 def pack_page(
     scenarios: Sequence[Scenario],
     predictors: Sequence[Predictor],
+    name: str,
     without: Sequence[str] = (),
-    batch_size: int = 8,
-    progress: str | None = None,
     on_error: Callable[[Scenario, Exception], None] | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the index and the scenes of a page of :func:`write_page`, with ``progress`` under that name."""
+    """Return the index and the scenes of a page of :func:`write_page`, with progress under ``name``."""
     names = [scenario.scenario_id for scenario in scenarios]
     require(bool(names), "scenario", "at least one is needed")
     require(len(set(names)) == len(names), "scenario", "contains duplicates")
@@ -102,39 +104,29 @@ def pack_page(
     require(bool(predictors) or not without, "without", "needs a model that predicts")
     entries: list[dict[str, Any]] = []
     scenes: list[dict[str, Any]] = []
+    heads: list[list[int] | None] = []
     has_streams = False
-    has_removed = False
-    with progress_bar(total=len(names), unit=" scenarios", desc=progress, shown=progress is not None) as bar:
-        for entry, scene in _pack_all(scenarios, predictors, without, batch_size, on_error):
+    with progress_bar(total=len(names), unit=" scenarios", desc=name) as bar:
+        for entry, scene in _pack_all(scenarios, predictors, without, BATCH, on_error):
             entries.append(entry)
             scenes.append(scene)
-            has_streams |= _is_streamed(scene)
-            has_removed |= bool(scene["removed"])
+            has_streams |= any(model["stream"] for model in scene["models"])
             bar.update()
     require(bool(entries), "scenario", "none can be displayed")
+    for model in scenes[0]["models"]:
+        attention = model["attention"]
+        heads.append(attention and [attention["layers"], attention["head_count"]])
     index = {
         "scenes": entries,
         "models": [predictor.name for predictor in predictors],
         "metrics": [column.title for column in headline(MODES)],
         "facts": list(FACTS),
-        "heads": [_layers_and_heads(model["attention"]) for model in scenes[0]["models"]],
+        "heads": heads,
         "streams": has_streams,
-        "removes": has_removed,
+        "removes": any(scene["removed"] for scene in scenes),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
     }
     return index, scenes
-
-
-def _layers_and_heads(attention: dict[str, Any] | None) -> list[int] | None:
-    """Return the numbers of layers and heads of packed attention; None without any."""
-    if attention is None:
-        return None
-    return [attention["layers"], attention["head_count"]]
-
-
-def _is_streamed(scene: dict[str, Any]) -> bool:
-    """Return whether a packed scene has earlier forecasts of a model."""
-    return any(model["stream"] for model in scene["models"])
 
 
 def _pack_all(
@@ -243,18 +235,7 @@ def page_colors(theme: Theme) -> dict[str, Any]:
     """Return the colours that the page's script uses, those of the pictures."""
     ramp = theme.probability(np.linspace(0, 1, RAMP_COLORS))
     return {
-        "background": theme.background,
-        "ink": theme.ink,
-        "muted": theme.muted,
-        "halo": theme.halo,
-        "ground": theme.ground,
-        "ground_edge": theme.ground_edge,
-        "centerline": theme.centerline,
-        "centerline_bare": theme.centerline_bare,
-        "crossing": theme.crossing,
-        "crossing_bar": theme.crossing_bar,
-        "nose": theme.nose,
-        "attention": theme.attention,
+        **{name: getattr(theme, name) for name in COLORS},
         "tint": list(theme.tints),
         "paint": [theme.unpainted, *theme.paint],
         "role": dict(zip(Role.__members__, theme.role, strict=True)),

@@ -160,12 +160,8 @@ def pack_scene(
 
     ``without`` has a forecast without the tracks ``removed`` of every model, or is empty.
 
-    Raises: DataError if a forecast is of another scenario, or coordinates are too large or not finite.
+    Raises: DataError if coordinates are too large or not finite.
     """
-    for result in results:
-        _require_same_scenario(scenario, result.forecast)
-        if result.without is not None:
-            _require_same_scenario(scenario, result.without)
     origin = focal_position(scenario)
     scene = pack_tracks(scenario, origin)
     scene["map"] = pack_map(scenario.map, origin)
@@ -195,11 +191,6 @@ def pack_tracks(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
     }
     packed.update(_pack_states(scenario, origin))
     return packed
-
-
-def _require_same_scenario(scenario: Scenario, forecast: Forecast) -> None:
-    same = forecast.scenario_id == scenario.scenario_id
-    require(same, "forecast", f"is not of scenario {scenario.scenario_id}")
 
 
 def _pack_states(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
