@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 from trajpred.errors import DataError
 from trajpred.metrics import metrics_of
-from trajpred.metrics.consistency import assignment, match_modes
+from trajpred.metrics.displacement import assignment, match_modes
 
 RANDOM = np.random.default_rng(0)
 #: Number of agents.

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trajpred.metrics import METRICS, Column, agent_metrics, joint_metrics
-from trajpred.metrics.displacement import missed, with_brier
-from trajpred.metrics.joint import collides
+from trajpred.metrics.displacement import collides, missed, with_brier
 
 #: In the order of :func:`by_av2`.
 NAMES = ("minADE", "minFDE", "MR", "ADE-of-best-FDE", "brier-minFDE", "brier-minADE")

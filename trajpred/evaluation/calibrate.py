@@ -29,7 +29,7 @@ from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.predictors.forecast_store import Batch, forecast_store
+from trajpred.predictors.predictor import Batch, forecast_store
 from trajpred.store import ScenarioStore
 
 #: The parts of the scenarios: what is fitted comes from the first, whether it is kept from the second, and

@@ -41,9 +41,8 @@ from trajpred.metrics import (
 from trajpred.metrics.calibration import laplace_levels
 from trajpred.metrics.registry import MODES, Kind
 from trajpred.predictors.checkpoint import code_of
-from trajpred.predictors.forecast_store import forecast_store
 from trajpred.predictors.predictions_file import reasons
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
 #: Tables of batches that are joined together.
@@ -70,7 +69,7 @@ def evaluate(
         batch_size: scenarios at once, in each process.
         limit: only the first ``limit`` scenarios.
         plausibility: also compute plausibility and calibration, which takes longer.
-        workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
+        workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         check_with_av2: also compute the metrics with av2's own functions, and compare.
         progress: show a progress bar.
 

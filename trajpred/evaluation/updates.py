@@ -13,7 +13,7 @@ from trajpred.data.forecast import Forecast, with_truth
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.metrics import METRICS, Column, agent_metrics, columns_of
-from trajpred.metrics.consistency import match_modes
+from trajpred.metrics.displacement import match_modes
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
 
