@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SAMPLE, run
-from trajpred.evaluation.truth import groups_of
+from trajpred.evaluation.agents import groups_of
 from trajpred.store import ScenarioStore
 
 COORDINATES = ("predicted_trajectory_x", "predicted_trajectory_y")

@@ -13,8 +13,8 @@ from tests.conftest import run
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
-from trajpred.evaluation.observed import ObservedStore
 from trajpred.evaluation.table import columns_in
+from trajpred.evaluation.updates import ObservedStore
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 

@@ -21,8 +21,8 @@ from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import by_recipe, evaluate, format_table, read_results, write_results
-from trajpred.evaluation.origin import commit, cpu_model, environment
 from trajpred.evaluation.report import format_recipes
+from trajpred.evaluation.results import commit, cpu_model, environment
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 

@@ -17,10 +17,9 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.agents import ScoredAgents
+from trajpred.evaluation.agents import ScoredAgents, groups_of, truth_of
 from trajpred.evaluation.score import agents_table, scenes_table, score_agents
 from trajpred.evaluation.table import EVERY, FACTS, calibration_errors, columns_in, members, summary
-from trajpred.evaluation.truth import groups_of, truth_of
 from trajpred.metrics import headline
 from trajpred.predictors import load_predictor
 

@@ -2,7 +2,7 @@
 
 A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``predicted_trajectory_x`` and
 ``predicted_trajectory_y`` (lists, metres, city frame). Mode k of all tracks of a scenario is one world.
-HDF5 is described in :mod:`~trajpred.predictors.submission_h5`.
+HDF5 is described in :mod:`~trajpred.predictors.prediction_rows`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.features.agents import last_poses
 from trajpred.predictors.baselines import last_observed
-from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
+from trajpred.predictors.prediction_rows import (
+    H5,
+    Rows,
+    Tracks,
+    check,
+    group_tracks,
+    read_rows,
+    read_submission,
+    sort_modes,
+)
 from trajpred.predictors.predictor import Predictor, future_steps
-from trajpred.predictors.submission_h5 import SUFFIX as H5
-from trajpred.predictors.submission_h5 import read_submission
 
 #: The suffixes of predictions files.
 SUFFIXES = (".parquet", H5)

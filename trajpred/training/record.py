@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 
 from trajpred.errors import DataError, require
-from trajpred.evaluation.origin import environment, store_facts
+from trajpred.evaluation.results import environment, store_facts
 from trajpred.model.checkpoint import TRAINING
 from trajpred.training.data_module import SceneData
 
