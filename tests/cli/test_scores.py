@@ -105,7 +105,7 @@ def test_updates_are_scored_and_compared(
     assert set(change) == {0.0}, "of a single mode"
     for pair in (files[0::2], files[1::2]):
         assert run("compare", "--results", *pair) == 0
-        assert "mode displacement against lane_following" in capsys.readouterr().out
+        assert "change of mode displacement" in capsys.readouterr().out
     assert run("stress", "--store", store, "--every-s", "1") == 2
     assert "--every-s: needs --updates" in capsys.readouterr().err
 
@@ -164,7 +164,7 @@ def test_agents_are_compared_that_both_predict(
     assert run("compare", "--results", *results) == 0
     printed = capsys.readouterr().out
     assert f"{left} moving agents that all predict" in printed
-    assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * len(changes)
+    assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * 6
     assert run("compare", "--results", *(result.with_suffix(".json") for result in results)) == 0
     assert "predict other moving agents: compare their tables" in capsys.readouterr().out
 

@@ -305,8 +305,8 @@ def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
         forecasts.append(replace(forecast, scale=scale))
     agents, _ = tables_of(scenarios, forecasts, plausibility=True)
     errors = calibration_errors(agents)
-    assert errors["ECE"].low <= errors["ECE"].mean < 0.05
-    assert errors["top ECE"].mean < 0.08
+    assert errors["ECE"].interval.low <= errors["ECE"].interval.mean < 0.05
+    assert errors["top ECE"].interval.mean < 0.08
     for column, cell in summary(agents)[EVERY].items():
         if column.metric.kind == "calibration":
             level = float(column.title.split()[2].rstrip("%")) / 100
@@ -321,4 +321,4 @@ def test_calibration_counts_the_modes_that_exist() -> None:
     agents, _ = tables_of(scenarios, [one, six], plausibility=True)
     assert [len(p) for p in agents["probability"].to_pylist()] == [1, 6]
     # The sure mode is right; of six of 1/6 one is right, in one bin: both as often as predicted.
-    assert calibration_errors(agents)["ECE"].mean == pytest.approx(0.0, abs=1e-12)
+    assert calibration_errors(agents)["ECE"].interval.mean == pytest.approx(0.0, abs=1e-12)

@@ -159,7 +159,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         by_recipe,
         change_tables,
         format_origin,
-        format_recipes,
+        format_table,
         interval_table,
         show,
         to_markdown,
@@ -174,7 +174,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
                 evaluations.append(result)
                 files.append(path)
     recipes = by_recipe(evaluations, files)
-    print(f"{format_recipes(recipes, group)}\n")
+    print(f"{format_table(recipes, group)}\n")
     for paired in PAIRED_GROUPS:
         try:
             print(to_markdown([interval_table(recipes, paired)], ""))

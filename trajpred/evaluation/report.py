@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,6 @@ from trajpred.evaluation.table import (
     Summary,
     calibration_errors,
     change,
-    compared_columns,
     fact_names,
     members,
     pairs,
@@ -70,17 +70,21 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     found: dict[str, Summary] = {}
     for group in GROUPS:
         found[group] = summary(members(result.agents, group), facts if group in groups else ())
-    built = [*_main(result, found), *joint_tables(result), *_av2(result)]
+    built = [*_by_k(result, found), *joint_tables(result), _av2(result)]
     for group in groups:
-        if result.metrics[group]["count"]:
-            built += _over_time(found[group][EVERY], group)
-            built += [_breakdown(found[group], group, fact) for fact in facts]
+        means = found[group][EVERY]
+        errors = {column: cell for column, cell in means.items() if column.metric.headline}
+        updates = f"{group} agents visible at every update: errors and changes, by length of the history"
+        built.append(_by_time(errors, "ahead", f"{group} agents as if the future ended after"))
+        built.append(_plausibility_ahead(means, group))
+        built.append(_by_time(means, "after", updates))
+        built += [_breakdown(found[group], group, fact) for fact in facts]
     if "all" not in groups:  # stationary agents are in the group of all agents
-        built += _plausibility_ahead(found["all"][EVERY], "all")
-    return built
+        built.append(_plausibility_ahead(found["all"][EVERY], "all"))
+    return [table for table in built if table.rows]
 
 
-def _main(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
+def _by_k(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
     """Build a table for each K, with the groups side by side; metrics without K are in the last one."""
     assert result.agents is not None
     whole = whole_columns(result.agents)
@@ -89,71 +93,47 @@ def _main(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
     for k in ks:
         rows: list[list[str]] = []
         for column in whole:
-            if column.k == k or (column.k is None and k == ks[-1]):
-                of_groups = [found[group][EVERY][column] for group in GROUPS]
-                if any(cell.agents for cell in of_groups):
-                    rows.append([column.name, *map(_text, of_groups)])
-        if k == ks[-1]:
-            rows += _calibration_rows(result)
+            of_groups = [found[group][EVERY][column] for group in GROUPS]
+            is_here = column.k == k or (column.k is None and k == ks[-1])
+            if is_here and any(cell.agents for cell in of_groups):
+                rows.append([column.name, *map(_text, of_groups)])
+        if k == ks[-1] and "probability" in result.agents.column_names:
+            errors = [calibration_errors(members(result.agents, group)) for group in GROUPS]
+            rows += [[name, *(_text(cells[name]) for cells in errors)] for name in errors[0]]
         facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
         yield Table(f"{result.predictor}: {facts}", ["", *titles], rows)
 
 
-def _calibration_rows(result: Evaluation) -> list[list[str]]:
-    """Return a row for each expected calibration error, with the groups side by side."""
-    assert result.agents is not None
-    if "probability" not in result.agents.column_names:
-        return []
-    rows = {"ECE": ["ECE"], "top ECE": ["top ECE"]}
-    for group in GROUPS:
-        errors = calibration_errors(members(result.agents, group))
-        for name, row in rows.items():
-            row.append(format_interval(errors[name]) if errors else "-")
-    return list(rows.values())
-
-
-def joint_tables(result: Evaluation) -> Iterator[Table]:
-    """Build the table of the joint metrics, of a predictor of joint futures."""
+def joint_tables(result: Evaluation) -> list[Table]:
+    """Build the table of the joint metrics; none unless the predictor has joint futures."""
     rows: list[list[str]] = []
     for group, means in result.joint.items():
         if means["count"] and result.scenes is not None:
             counts = [f"{means[name]:,}" for name in ("count", "incomplete", "actors")]
             rows.append([group, *counts, *map(_text, scene_cells(result.scenes, group))])
-    if rows:
-        head = ["agents", "scenarios", "incomplete", "actors"]
-        head += [metric.name for metric in metrics_of("joint")]
-        yield Table(f"{result.predictor}: joint futures", head, rows)
+    head = ["agents", "scenarios", "incomplete", "actors", *(metric.name for metric in metrics_of("joint"))]
+    return [Table(f"{result.predictor}: joint futures", head, rows)] if rows else []
 
 
-def _av2(result: Evaluation) -> Iterator[Table]:
-    if not result.av2:
-        return
+def _av2(result: Evaluation) -> Table:
     rows: list[list[str]] = []
     for name, compared in result.av2.items():
         means = [f"{compared['trajpred']:.6f}", f"{compared['av2']:.6f}"]
         rows.append([name, f"{compared['count']:,}", *means, f"{compared['difference']:.1e}"])
     head = ["", "compared", "trajpred", "av2", "largest difference"]
-    yield Table("all agents by trajpred and by av2's own functions", head, rows)
+    return Table("all agents by trajpred and by av2's own functions", head, rows)
 
 
-def _over_time(found: Cells, group: str) -> Iterator[Table]:
-    """Build the tables of errors by seconds ahead, of plausibility likewise, and of updates."""
-    of_errors = {column: cell for column, cell in found.items() if column.metric.headline}
-    yield from _by_time(of_errors, f"{group} agents as if the future ended after", "ahead")
-    yield from _plausibility_ahead(found, group)
-    title = f"{group} agents visible at every update: errors and changes, by length of the history"
-    yield from _by_time(found, title, "after")
-
-
-def _plausibility_ahead(found: Cells, group: str) -> Iterator[Table]:
+def _plausibility_ahead(found: Cells, group: str) -> Table:
     """Build the table of what is evaluated by seconds ahead with ``--plausibility`` only."""
-    of_people = {column: cell for column, cell in found.items() if column.metric.ahead}
-    if any(column.metric.kind == "plausibility" for column in of_people):
-        title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
-        yield from _by_time(of_people, title, "ahead")
+    ahead = {column: cell for column, cell in found.items() if column.metric.ahead}
+    if not any(column.metric.kind == "plausibility" for column in ahead):
+        ahead = {}
+    title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
+    return _by_time(ahead, "ahead", title)
 
 
-def _by_time(found: Cells, title: str, field: str) -> Iterator[Table]:
+def _by_time(found: Cells, field: str, title: str) -> Table:
     """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
     by_time: dict[float, dict[str, Cell]] = {}
     for column, cell in found.items():
@@ -164,13 +144,11 @@ def _by_time(found: Cells, title: str, field: str) -> Iterator[Table]:
     for cells in by_time.values():
         names |= dict.fromkeys(cells)
     rows: list[list[str]] = []
-    for time in sorted(by_time):
-        cells = by_time[time]
+    for time, cells in sorted(by_time.items()):
         count = max(cell.agents for cell in cells.values())
         texts = [_text(cells[name]) if name in cells else "-" for name in names]
         rows.append([f"{time:g} s", str(count), *texts])
-    if rows:
-        yield Table(title, ["", "agents", *names], rows)
+    return Table(title, ["", "agents", *names], rows)
 
 
 def _breakdown(found: Summary, group: str, fact: str) -> Table:
@@ -184,15 +162,19 @@ def _breakdown(found: Summary, group: str, fact: str) -> Table:
     return Table(f"{group} agents by {FACTS[fact]}", ["", "agents", *titles], rows)
 
 
-def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterator[Table]:
+def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Table]:
     """Build a table for each group of the means of the first result and of variants with less input.
 
     With the paired change of the minFDE6: an input whose removal makes the error smaller by more than the
     interval does harm.
     """
     first, *variants = results
+    if not variants:
+        return []
     columns = headline(MODES)
-    for group in groups if variants else ():
+    head = ["", "agents", *(column.title for column in columns), "change of minFDE6"]
+    built: list[Table] = []
+    for group in groups:
         rows: list[list[str]] = []
         for result in results:
             assert result.agents is not None
@@ -202,10 +184,10 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterato
                 changed = format_interval(change([result], [first], group).metrics["minFDE6"], "+")
             count = f"{result.metrics[group]['count']:,}"
             rows.append([result.predictor, count, *map(_text, cells.values()), changed])
-        title = listing(f"{group} agents, perturbed scenarios", first.part)
-        yield Table(title, ["", "agents", *(column.title for column in columns), "change of minFDE6"], rows)
+        built.append(Table(listing(f"{group} agents, perturbed scenarios", first.part), head, rows))
     for result in variants:
-        yield from joint_tables(result)
+        built += joint_tables(result)
+    return built
 
 
 def change_tables(
@@ -317,6 +299,8 @@ def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
 Seeds = Sequence[Evaluation]
 #: The same of several recipes, by name.
 Recipes = Mapping[str, Seeds]
+#: What a table of differences shows, beside the changes between updates.
+COMPARED = ("minFDE1", "minFDE6", "MR6")
 
 
 def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
@@ -331,9 +315,13 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     """
     if not evaluations:
         raise DataError("no results given")
+    first = evaluations[0]
     of_recipe: dict[str, list[int]] = {}
     for row, result in enumerate(evaluations):
-        _require_same_data(evaluations[0], result)
+        if _data_of(result) != _data_of(first):
+            names = f"{first.predictor} and {result.predictor}"
+            data = f"{_data_of(first)} and {_data_of(result)}"
+            raise DataError(f"{names} were evaluated on different data: {data}")
         rows = of_recipe.setdefault(result.recipe, [])
         if not any(_is_copy(evaluations[other], result) for other in rows):
             rows.append(row)
@@ -354,63 +342,46 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     return recipes
 
 
+def _data_of(result: Evaluation) -> str:
+    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
+    return f"{result.split} of {result.store.get('source')} ({size})"
+
+
 def _are_distinct(values: Sequence[Any]) -> bool:
     return len(set(values)) == len(values)
 
 
 def _is_copy(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether results of a recipe are of one training, and the same."""
-    return first.training.get("seed") == second.training.get("seed") and _agree(first, second)
-
-
-def _agree(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether results are equal up to the rounding of another machine."""
+    """Return whether results of a recipe are of one seed, and equal up to the rounding of another machine."""
     focal = first.metrics["focal"]
     other = second.metrics["focal"]
     for column in headline():
         name = column.title
         if name in focal and name in other and not abs(focal[name] - other[name]) < 1e-3:
             return False
-    return True
+    return first.training.get("seed") == second.training.get("seed")
 
 
-def _require_same_data(first: Evaluation, second: Evaluation) -> None:
-    data = _data_of(first)
-    other = _data_of(second)
-    if data != other:
-        names = f"{first.predictor} and {second.predictor}"
-        raise DataError(f"{names} were evaluated on different data: {data} and {other}")
+def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "focal") -> str:
+    """Format a Markdown row per evaluation, or per recipe: the mean over its seeds, with minimum and maximum.
 
-
-def _data_of(result: Evaluation) -> str:
-    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
-    return f"{result.split} of {result.store.get('source')} ({size})"
-
-
-def format_table(evaluations: Sequence[Evaluation], group: str = "focal") -> str:
-    """Format one Markdown row per evaluation; metres, miss rates as fractions."""
-    return _metrics_table([(result.predictor, [result]) for result in evaluations], group)
-
-
-def format_recipes(recipes: Recipes, group: str = "focal") -> str:
-    """Format one Markdown row per recipe: the mean over its seeds, with minimum and maximum."""
-    return _metrics_table([(_with_count(name, seeds), seeds) for name, seeds in recipes.items()], group)
-
-
-def _with_count(name: str, seeds: Seeds) -> str:
-    return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
-
-
-def _metrics_table(lines: Sequence[tuple[str, Seeds]], group: str) -> str:
+    Metres, miss rates as fractions.
+    """
+    if isinstance(evaluations, Mapping):
+        lines = [(_with_count(name, seeds), seeds) for name, seeds in evaluations.items()]
+    else:
+        lines = [(result.predictor, [result]) for result in evaluations]
     names = [column.title for column in headline()]
     rows: list[list[str]] = []
     for title, seeds in lines:
         means = [result.metrics[group] for result in seeds if group in result.metrics]
         require(len(means) == len(seeds), "group", f"{title} has no results of {group} agents")
-        row = [title, str(means[0]["count"])]
-        row += [_over_seeds(means, name) for name in names]
-        rows.append(row)
+        rows.append([title, str(means[0]["count"]), *(_over_seeds(means, name) for name in names)])
     return markdown(["predictor", "agents", *names], rows)
+
+
+def _with_count(name: str, seeds: Seeds) -> str:
+    return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
 
 
 def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
@@ -424,36 +395,43 @@ def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
     return f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
 
 
-def interval_table(recipes: Recipes, group: str = "focal", metrics: Sequence[str] | None = None) -> Table:
-    """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
+def interval_table(recipes: Recipes, group: str = "focal") -> Table:
+    """Build a table of the means of each recipe and their changes from the first, with 95 % intervals.
 
-    Over the agents that all predict, of all metrics that are compared or of these ``metrics``.
+    Of :data:`COMPARED`, over the agents that all predict.
 
     Raises: DataError if there are none, or results have no values per scenario.
     """
     paired = pairs([result for seeds in recipes.values() for result in seeds], group)
-    titles = metrics or [column.title for column in compared_columns()]
-    names = [name for name in titles if name in paired.values]
-    reference = next(iter(recipes))
+    streaming = [metric.name for metric in metrics_of("streaming")]
+    names = [name for name in (*COMPARED, *streaming) if name in paired.values]
+    titles = _short_names(recipes)
     first: dict[str, NDArray[np.float64]] = {}
     rows: list[list[str]] = []
     start = 0
     for recipe, seeds in recipes.items():
         end = start + len(seeds)
-        averages = {name: paired.values[name][start:end].mean(axis=0) for name in names}
+        means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
         start = end
-        row = [_with_count(recipe, seeds), *map(format_interval, paired.intervals(averages).values())]
-        if recipe == reference:
-            first = averages
-            row += ["-"] * len(names)
-        else:
-            differences = {name: averages[name] - first[name] for name in names}
-            row += [format_interval(interval, "+") for interval in paired.intervals(differences).values()]
-        rows.append(row)
+        changes = ["-"] * len(names)
+        if first:
+            differences = {name: means[name] - first[name] for name in names}
+            changes = [format_interval(found, "+") for found in paired.intervals(differences).values()]
+        first = first or means
+        texts = [format_interval(found) for found in paired.intervals(means).values()]
+        rows.append([_with_count(titles[recipe], seeds), *texts, *changes])
+    reference, seeds = next(iter(recipes.items()))
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
-    differences_from = "means and paired differences with 95 % bootstrap intervals over scenarios"
-    title = listing(agents, recipes[reference][0].partly, differences_from)
-    return Table(title, ["predictor", *names, *(f"{name} against {reference}" for name in names)], rows)
+    changed = f"means and paired changes from {titles[reference]}"
+    title = listing(agents, seeds[0].partly, f"{changed} with 95 % bootstrap intervals over scenarios")
+    return Table(title, ["predictor", *names, *(f"change of {name}" for name in names)], rows)
+
+
+def _short_names(recipes: Iterable[str]) -> dict[str, str]:
+    """Return for each recipe its name up to the first comma, where that tells it from the others."""
+    start = {recipe: recipe.partition(",")[0] for recipe in recipes}
+    count = Counter(start.values())
+    return {recipe: name if count[name] == 1 else recipe for recipe, name in start.items()}
 
 
 def format_origin(seeds: Seeds) -> str:

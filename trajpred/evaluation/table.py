@@ -243,18 +243,16 @@ def bootstrap(values: ArrayLike) -> Interval:
     return interval
 
 
-def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
+def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
     """Compute the expected calibration error of all modes (``ECE``) and of the most probable ones alone.
 
-    ``top ECE`` is that of Guo et al. 2017. Empty without agents.
+    ``top ECE`` is that of Guo et al. 2017.
     """
-    if not len(agents):
-        return {}
     scene, scenes = _codes(agents["scenario_id"])
     best = agents["best"].to_numpy()
     probability = agents["probability"].combine_chunks()
     modes = probability.value_lengths().to_numpy()
-    errors: dict[str, Interval] = {}
+    errors: dict[str, Cell] = {}
     for name, top_only in (("ECE", False), ("top ECE", True)):
         sums = np.zeros((scenes, BINS + 1))
         for count in np.unique(modes):
@@ -265,8 +263,9 @@ def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
             np.add.at(sums, (at, bins), excess)
             np.add.at(sums[:, BINS], at, 1.0)
         drawn = np.concatenate((sums.sum(axis=0)[None], resampled(sums)))
-        error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
-        errors[name] = _bounded(float(error[0]), error[1:])
+        with np.errstate(invalid="ignore"):  # without agents
+            error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
+        errors[name] = Cell(len(agents), _bounded(float(error[0]), error[1:]))
     return errors
 
 
