@@ -46,14 +46,24 @@ CONVENTIONS = (
 )
 #: Scenarios that improved and degraded most, as many as are listed of each.
 MOST_CHANGED = 10
+#: The texts of a row by column; the column of its name is often "".
+Row = dict[str, str]
 
 
 class Table(NamedTuple):
     """A title, the names of the columns, and the cells."""
 
     title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    head: list[str]
+    rows: list[list[str]]
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Row]) -> Table:
+        """Build a table with a dash where a row lacks a column."""
+        blank: Row = {}
+        for row in rows:
+            blank |= dict.fromkeys(row, "-")
+        return cls(title, list(blank), [list((blank | row).values()) for row in rows])
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
@@ -70,8 +80,10 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     found: dict[str, Summary] = {}
     for group in GROUPS:
         found[group] = summary(members(result.agents, group), facts if group in groups else ())
-    built = [*_by_k(result, found), *joint_tables(result), _av2(result)]
+    built = [*_by_k(result, found), joint_table(result), _av2(result)]
     for group in groups:
+        if not result.metrics[group]["count"]:
+            continue
         means = found[group][EVERY]
         errors = {column: cell for column, cell in means.items() if column.metric.headline}
         updates = f"{group} agents visible at every update: errors and changes, by length of the history"
@@ -89,39 +101,61 @@ def _by_k(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
     assert result.agents is not None
     whole = whole_columns(result.agents)
     ks = sorted({column.k for column in whole if column.k is not None})
-    titles = [f"{group} ({result.metrics[group]['count']:,})" for group in GROUPS]
     for k in ks:
-        rows: list[list[str]] = []
+        rows: list[Row] = []
         for column in whole:
-            of_groups = [found[group][EVERY][column] for group in GROUPS]
+            cells = {group: found[group][EVERY][column] for group in GROUPS}
             is_here = column.k == k or (column.k is None and k == ks[-1])
-            if is_here and any(cell.agents for cell in of_groups):
-                rows.append([column.name, *map(_text, of_groups)])
+            if is_here and any(cell.agents for cell in cells.values()):
+                rows.append({"": column.name, **_by_group(result, cells)})
         if k == ks[-1] and "probability" in result.agents.column_names:
-            errors = [calibration_errors(members(result.agents, group)) for group in GROUPS]
-            rows += [[name, *(_text(cells[name]) for cells in errors)] for name in errors[0]]
+            errors = {group: calibration_errors(members(result.agents, group)) for group in GROUPS}
+            for name in ("ECE", "top ECE"):
+                cells = {group: errors[group][name] for group in GROUPS}
+                rows.append({"": name, **_by_group(result, cells)})
         facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
-        yield Table(f"{result.predictor}: {facts}", ["", *titles], rows)
+        yield Table.of(f"{result.predictor}: {facts}", rows)
 
 
-def joint_tables(result: Evaluation) -> list[Table]:
-    """Build the table of the joint metrics; none unless the predictor has joint futures."""
-    rows: list[list[str]] = []
+def _by_group(result: Evaluation, cells: Mapping[str, Cell]) -> Row:
+    row: Row = {}
+    for group, cell in cells.items():
+        row[f"{group} ({result.metrics[group]['count']:,})"] = _text(cell)
+    return row
+
+
+def _by_metric(cells: Cells) -> Row:
+    """Return the largest number of agents, and the cells by metric and K."""
+    return {"agents": str(max(cell.agents for cell in cells.values())), **_texts(cells)}
+
+
+def _texts(cells: Cells) -> Row:
+    return {column.title: _text(cell) for column, cell in cells.items()}
+
+
+def joint_table(result: Evaluation) -> Table:
+    """Build the table of the joint metrics; without rows unless the predictor has joint futures."""
+    rows: list[Row] = []
     for group, means in result.joint.items():
         if means["count"] and result.scenes is not None:
-            counts = [f"{means[name]:,}" for name in ("count", "incomplete", "actors")]
-            rows.append([group, *counts, *map(_text, scene_cells(result.scenes, group))])
-    head = ["agents", "scenarios", "incomplete", "actors", *(metric.name for metric in metrics_of("joint"))]
-    return [Table(f"{result.predictor}: joint futures", head, rows)] if rows else []
+            row = {"agents": group, "scenarios": f"{means['count']:,}"}
+            row |= {"incomplete": f"{means['incomplete']:,}", "actors": f"{means['actors']:,}"}
+            rows.append(row | _texts(scene_cells(result.scenes, group)))
+    return Table.of(f"{result.predictor}: joint futures", rows)
 
 
 def _av2(result: Evaluation) -> Table:
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     for name, compared in result.av2.items():
-        means = [f"{compared['trajpred']:.6f}", f"{compared['av2']:.6f}"]
-        rows.append([name, f"{compared['count']:,}", *means, f"{compared['difference']:.1e}"])
-    head = ["", "compared", "trajpred", "av2", "largest difference"]
-    return Table("all agents by trajpred and by av2's own functions", head, rows)
+        row = {
+            "": name,
+            "compared": f"{compared['count']:,}",
+            "trajpred": f"{compared['trajpred']:.6f}",
+            "av2": f"{compared['av2']:.6f}",
+            "largest difference": f"{compared['difference']:.1e}",
+        }
+        rows.append(row)
+    return Table.of("all agents by trajpred and by av2's own functions", rows)
 
 
 def _plausibility_ahead(found: Cells, group: str) -> Table:
@@ -135,31 +169,22 @@ def _plausibility_ahead(found: Cells, group: str) -> Table:
 
 def _by_time(found: Cells, field: str, title: str) -> Table:
     """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
-    by_time: dict[float, dict[str, Cell]] = {}
+    by_time: dict[float, Cells] = {}
     for column, cell in found.items():
         time = getattr(column, field)
         if time is not None:
-            by_time.setdefault(time, {})[column.title] = cell
-    names: dict[str, None] = {}
-    for cells in by_time.values():
-        names |= dict.fromkeys(cells)
-    rows: list[list[str]] = []
-    for time, cells in sorted(by_time.items()):
-        count = max(cell.agents for cell in cells.values())
-        texts = [_text(cells[name]) if name in cells else "-" for name in names]
-        rows.append([f"{time:g} s", str(count), *texts])
-    return Table(title, ["", "agents", *names], rows)
+            by_time.setdefault(time, {})[column] = cell
+    rows = [{"": f"{time:g} s", **_by_metric(by_time[time])} for time in sorted(by_time)]
+    return Table.of(title, rows)
 
 
 def _breakdown(found: Summary, group: str, fact: str) -> Table:
     """Build a table with a row for each value of a fact that has agents."""
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     for (of_fact, part), cells in found.items():
-        count = max(cell.agents for cell in cells.values())
-        if of_fact == fact and count:
-            rows.append([part, str(count), *map(_text, cells.values())])
-    titles = [column.title for column in headline(MODES)]
-    return Table(f"{group} agents by {FACTS[fact]}", ["", "agents", *titles], rows)
+        if of_fact == fact and any(cell.agents for cell in cells.values()):
+            rows.append({"": part, **_by_metric(cells)})
+    return Table.of(f"{group} agents by {FACTS[fact]}", rows)
 
 
 def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Table]:
@@ -171,23 +196,21 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Ta
     first, *variants = results
     if not variants:
         return []
-    columns = headline(MODES)
-    head = ["", "agents", *(column.title for column in columns), "change of minFDE6"]
     built: list[Table] = []
     for group in groups:
-        rows: list[list[str]] = []
+        rows: list[Row] = []
         for result in results:
             assert result.agents is not None
-            cells = summary(members(result.agents, group), columns=columns)[EVERY]
-            changed = "-"
+            cells = summary(members(result.agents, group), columns=headline(MODES))[EVERY]
+            row = {"": result.predictor, **_by_metric(cells), "change of minFDE6": "-"}
+            row["agents"] = f"{result.metrics[group]['count']:,}"
             if result is not first:
-                changed = format_interval(change([result], [first], group).metrics["minFDE6"], "+")
-            count = f"{result.metrics[group]['count']:,}"
-            rows.append([result.predictor, count, *map(_text, cells.values()), changed])
-        built.append(Table(listing(f"{group} agents, perturbed scenarios", first.part), head, rows))
-    for result in variants:
-        built += joint_tables(result)
-    return built
+                changed = change([result], [first], group).metrics["minFDE6"]
+                row["change of minFDE6"] = format_interval(changed, "+")
+            rows.append(row)
+        built.append(Table.of(listing(f"{group} agents, perturbed scenarios", first.part), rows))
+    built += [joint_table(result) for result in variants]
+    return [table for table in built if table.rows]
 
 
 def change_tables(
@@ -202,7 +225,7 @@ def change_tables(
     ``count`` scenarios in which the focal agent's minFDE6 improved and degraded most.
     """
     old, new = names
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     agents: list[str] = []
     for group in PAIRED_GROUPS:
         try:
@@ -212,15 +235,17 @@ def change_tables(
                 raise
             continue  # predictions files of focal agents have no others
         agents.append(f"{changed.agents:,} {group}")
-        rows += [[f"{group} {metric}", *_signed(found)] for metric, found in changed.metrics.items()]
+        for metric, (mean, low, high) in changed.metrics.items():
+            row = {"": f"{group} {metric}", "change": f"{mean:+.3f}"}
+            rows.append(row | {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"})
     both = f"{' and '.join(agents)} agents that both predict"
-    title = listing(f"{new} against {old}, {both}", after[0].part)
-    built = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
+    built = [Table.of(listing(f"{new} against {old}, {both}", after[0].part), rows)]
     for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
-        lines = [[scenario, f"{value:+.2f}"] for scenario, value in scenarios.items()]
-        if lines:
-            built.append(Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines))
-    return built
+        rows = []
+        for scenario, value in scenarios.items():
+            rows.append({"scenario": scenario, "change": f"{value:+.2f}"})
+        built.append(Table.of(f"{how} minFDE6 than {old}", rows))
+    return [table for table in built if table.rows]
 
 
 def most_changed(
@@ -246,10 +271,6 @@ def format_interval(interval: Interval, sign: str = "") -> str:
     low = format(interval.low, f"{sign}.2f")
     high = format(interval.high, f"{sign}.2f")
     return f"{mean} [{low}, {high}]"
-
-
-def _signed(interval: Interval) -> list[str]:
-    return [f"{value:+.3f}" for value in interval]
 
 
 def listing(*parts: str) -> str:
@@ -371,13 +392,16 @@ def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "foca
         lines = [(_with_count(name, seeds), seeds) for name, seeds in evaluations.items()]
     else:
         lines = [(result.predictor, [result]) for result in evaluations]
-    names = [column.title for column in headline()]
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     for title, seeds in lines:
         means = [result.metrics[group] for result in seeds if group in result.metrics]
         require(len(means) == len(seeds), "group", f"{title} has no results of {group} agents")
-        rows.append([title, str(means[0]["count"]), *(_over_seeds(means, name) for name in names)])
-    return markdown(["predictor", "agents", *names], rows)
+        row = {"predictor": title, "agents": str(means[0]["count"])}
+        for column in headline():
+            row[column.title] = _over_seeds(means, column.title)
+        rows.append(row)
+    table = Table.of("", rows)
+    return markdown(table.head, table.rows)
 
 
 def _with_count(name: str, seeds: Seeds) -> str:
@@ -407,24 +431,26 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
     names = [name for name in (*COMPARED, *streaming) if name in paired.values]
     titles = _short_names(recipes)
     first: dict[str, NDArray[np.float64]] = {}
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     start = 0
     for recipe, seeds in recipes.items():
         end = start + len(seeds)
         means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
         start = end
-        changes = ["-"] * len(names)
-        if first:
-            differences = {name: means[name] - first[name] for name in names}
-            changes = [format_interval(found, "+") for found in paired.intervals(differences).values()]
+        row = {"predictor": _with_count(titles[recipe], seeds)}
+        for name, interval in paired.intervals(means).items():
+            row[name] = format_interval(interval)
+        if rows:
+            changes = {name: means[name] - first[name] for name in names}
+            for name, interval in paired.intervals(changes).items():
+                row[f"change of {name}"] = format_interval(interval, "+")
         first = first or means
-        texts = [format_interval(found) for found in paired.intervals(means).values()]
-        rows.append([_with_count(titles[recipe], seeds), *texts, *changes])
+        rows.append(row)
     reference, seeds = next(iter(recipes.items()))
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
     changed = f"means and paired changes from {titles[reference]}"
     title = listing(agents, seeds[0].partly, f"{changed} with 95 % bootstrap intervals over scenarios")
-    return Table(title, ["predictor", *names, *(f"change of {name}" for name in names)], rows)
+    return Table.of(title, rows)
 
 
 def _short_names(recipes: Iterable[str]) -> dict[str, str]:

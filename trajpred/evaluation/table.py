@@ -181,14 +181,17 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     return found
 
 
-def scene_cells(scenes: pa.Table, group: str) -> list[Cell]:
+def scene_cells(scenes: pa.Table, group: str) -> Cells:
     """Compute the means of the joint metrics over the joint scenes of a group, or over their actors."""
     metrics = metrics_of("joint")
     rows = scenes.filter((pc.field("group") == group) & pc.is_valid(pc.field(metrics[0].name)))
     ones = np.ones(len(rows))
     weight = np.stack([numbers(rows, metric.weight) if metric.weight else ones for metric in metrics], 1)
     total = np.stack([numbers(rows, metric.name) for metric in metrics], 1) * weight
-    return [Cell(len(rows), interval) for interval in ratios(total, weight)]
+    cells: Cells = {}
+    for metric, interval in zip(metrics, ratios(total, weight), strict=True):
+        cells[Column(metric)] = Cell(len(rows), interval)
+    return cells
 
 
 def _codes(names: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
