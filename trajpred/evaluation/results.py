@@ -21,12 +21,14 @@ from trajpred import __version__
 from trajpred.data.files import atomic_file, require_file
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
-from trajpred.evaluation.table import compared_columns, members, numbers, whole_columns
+from trajpred.evaluation.table import compared_in, members, numbers, whole_columns
 from trajpred.metrics import metrics_of
 from trajpred.store.shards import read_manifest
 
 #: Version of the files: it changes with the meaning of a key, not with new keys.
 VERSION = 6
+#: What is computed from the tables, or is one: a file of tables has the other attributes in its header.
+OF_TABLES = ("missing", "metrics", "per_scenario", "agents", "scenes")
 #: The key of the header in the metadata of a parquet file.
 HEADER = b"trajpred"
 #: No metric in metres, seconds or fractions is larger; sums of such numbers do not overflow.
@@ -60,7 +62,7 @@ class Evaluation:
             scenes, ``count`` of the scenes that are joint, number of ``actors`` and of ``incomplete`` scenes.
         per_scenario: for the groups ``focal`` and ``moving`` a table of the scenarios with such agents:
             ``scenario_id``, their ``count``, a checksum of their ``ids``, and their means of
-            :func:`compared_columns` (metres, to 0.1 mm).
+            :func:`~trajpred.evaluation.table.compared_in` (metres, to 0.1 mm).
         packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
@@ -188,7 +190,7 @@ class Evaluation:
         Raises: DataError if they are not recorded.
         """
         if by_agent and self.agents is not None:
-            rows = members(self.agents, group, ["scenario_id", "track_id", *_compared_in(self.agents)])
+            rows = members(self.agents, group, ["scenario_id", "track_id", *compared_in(self.agents)])
             return rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
         if group not in self.per_scenario:
             raise DataError(f"the result of {self.predictor} has no {group} agents by scenario")
@@ -222,49 +224,23 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
     return means
 
 
-def _compared_in(agents: pa.Table) -> list[str]:
-    """List those of the compared columns that a table has."""
-    return [column.name for column in compared_columns() if column.name in agents.column_names]
-
-
 def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
     """Average what is compared over each scenario's agents; scenarios without agents are omitted."""
-    names = _compared_in(agents)
+    names = compared_in(agents)
     rows = members(agents, group, ["scenario_id", "track_id", *names])
     wanted = [("track_id", "list"), *((name, "mean") for name in names)]
     means = rows.group_by("scenario_id", use_threads=False).aggregate(wanted)
     tracks = means["track_id_list"]
+    # By its checksum a set of tracks is recognised.
+    checksums = [crc32("\n".join(sorted(ids)).encode()) for ids in tracks.to_pylist()]
     columns: dict[str, Any] = {
         "scenario_id": means["scenario_id"],
         "count": pc.list_value_length(tracks).cast(pa.int64()),
-        "ids": pa.array([_checksum(ids) for ids in tracks.to_pylist()], pa.int64()),
+        "ids": pa.array(checksums, pa.int64()),
     }
     for name in names:
         columns[name] = pc.round(means[f"{name}_mean"], 4)
     return pa.table(columns)
-
-
-def _checksum(track_ids: Sequence[str]) -> int:
-    """Compute a number by which sets of tracks are recognised."""
-    return crc32("\n".join(sorted(track_ids)).encode())
-
-
-#: The attributes that are written into the header of a file of tables; the tables contain the others.
-_HEADER = [
-    "predictor",
-    "split",
-    "scenarios",
-    "training",
-    "store",
-    "environment",
-    "joint",
-    "av2",
-    "how",
-    "seconds",
-    "half",
-    "observed_s",
-    "packages",
-]
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
@@ -289,7 +265,10 @@ def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
         names = pa.array([result.predictor] * len(result.agents))
         table = result.agents.add_column(0, "predictor", names)
         tables.append(table.add_column(0, "evaluation", pa.array(np.full(len(table), number, np.int16))))
-        header.append({"schema": VERSION, **{name: getattr(result, name) for name in _HEADER}})
+        header.append({"schema": VERSION})
+        for attribute in fields(Evaluation):
+            if attribute.name not in OF_TABLES:
+                header[-1][attribute.name] = getattr(result, attribute.name)
     table = pa.concat_tables(tables, promote_options="default")
     text = json.dumps(finite(header), allow_nan=False)
     with atomic_file(path) as unfinished:

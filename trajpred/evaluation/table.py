@@ -94,9 +94,10 @@ def whole_columns(agents: pa.Table) -> list[Column]:
     return [column for column in columns_in(agents) if column.ahead is None and column.after is None]
 
 
-def compared_columns() -> list[Column]:
+def compared_in(agents: pa.Table) -> list[str]:
     """List the columns by which evaluations are compared: headline metrics, and changes between updates."""
-    return headline() + columns_of("streaming")
+    names = [column.name for column in headline() + columns_of("streaming")]
+    return [name for name in names if name in agents.column_names]
 
 
 def members(agents: pa.Table, group: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -144,13 +144,14 @@ def score_streams(
     """Compute the scores ``[A]`` of each update by seconds of history, and the means of its changes.
 
     Agents that lack an error at any update have NaN everywhere, so that all updates are of the same agents.
-    Empty unless the forecasts are of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
+
+    Args:
+        forecasts: of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
     """
     columns = update_columns()
     by_seconds: dict[float, NDArray[np.float64]] = {}
     for scene, (scenario, forecast) in enumerate(zip(scenarios, forecasts, strict=True)):
-        if not isinstance(forecast, StreamedForecast):
-            return {}
+        assert isinstance(forecast, StreamedForecast)
         if not forecast.earlier:
             continue
         rows = np.flatnonzero(agents.scene == scene)
