@@ -268,7 +268,7 @@ def test_fractions_count_modes_and_rise_with_the_seconds_ahead() -> None:
     assert values_of([scenario], [forecast])["off-road futures"] == pytest.approx([2 / 3])
 
 
-def test_standing_drift_is_of_those_that_truly_stand() -> None:
+def test_standing_drift_is_of_agents_that_are_truly_stationary() -> None:
     """One mode of 0.3 drives on, one of 0.7 stands; a car that moves and one that is lost have no drift."""
     scenario = straight(3)
     tracks, now = scenario.tracks, scenario.num_observed

@@ -25,6 +25,11 @@ from trajpred.store.windows import ADVICE
 
 #: The groups whose joint futures are scored.
 JOINT_GROUPS = ("scored", "all")
+#: The columns of the truth that scored agents have.
+OF_TRUTH = (
+    *("scene", "track_id", "object_type", "size", "origin", "origin_heading", "velocity"),
+    *("target", "target_heading", "valid"),
+)
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
 NEIGHBOUR_M = 30.0
 #: In order of precedence; ``straight`` is what remains.
@@ -201,7 +206,7 @@ class ScoredAgents(Futures):
             if all(name in part for part in parts):
                 columns[name] = np.concatenate([part[name] for part in parts])
         predicted: NDArray[np.bool_] = columns["predicted"]
-        for name in ("scene", "object_type", "size", "origin", "origin_heading", "velocity"):
+        for name in OF_TRUTH:
             columns[name] = truth[name][predicted]
         scene = columns["scene"]
         member: dict[str, NDArray[np.bool_]] = {group: truth[group][predicted] for group in GROUPS}
@@ -215,13 +220,9 @@ class ScoredAgents(Futures):
         return cls(
             **columns,
             scenario_ids=[scenario.scenario_id for scenario in scenarios],
-            track_id=truth["track_id"][predicted],
             maps=[scenario.map for scenario in scenarios],
             step_s=scenarios[0].step_s,
             truth=truth,
-            target=truth["target"][predicted],
-            target_heading=truth["target_heading"][predicted],
-            valid=truth["valid"][predicted],
             member=member,
             is_joint=is_joint["scored"],
             joint=is_joint,

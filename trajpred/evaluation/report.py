@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
-from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.results import Evaluation, listing
 from trajpred.evaluation.table import (
     EVERY,
     FACTS,
@@ -273,11 +273,6 @@ def format_interval(interval: Interval, sign: str = "") -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def listing(*parts: str) -> str:
-    """Join the parts that are not empty by commas."""
-    return ", ".join(filter(None, parts))
-
-
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a Markdown table with columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -462,11 +457,12 @@ def _short_names(recipes: Iterable[str]) -> dict[str, str]:
 
 def format_origin(seeds: Seeds) -> str:
     """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
-    parts = [format_training([result.training for result in seeds])]
     scored = _code(seeds[0].environment)
-    if scored:
-        parts.append(f"scored by {scored}")
-    parts.append(seeds[0].others)
+    parts = [
+        format_training([result.training for result in seeds]),
+        f"scored by {scored}" if scored else "",
+        seeds[0].others,
+    ]
     return "; ".join(filter(None, parts))
 
 
@@ -516,7 +512,7 @@ def _processor(machine: Mapping[str, Any]) -> str:
     if not machine:
         return ""
     threads = _counted([machine.get("threads", 1)], "thread")
-    return ", ".join(filter(None, (machine.get("gpu"), f"{machine.get('cpu')} ({threads})")))
+    return listing(machine.get("gpu") or "", f"{machine.get('cpu')} ({threads})")
 
 
 def _counted(values: Iterable[int], unit: str) -> str:

@@ -46,6 +46,11 @@ _FACTS: dict[str, Any] = {
 }
 
 
+def listing(*parts: str) -> str:
+    """Join the parts that are not empty by commas."""
+    return ", ".join(filter(None, parts))
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The outcome of :func:`trajpred.evaluation.evaluate`.
@@ -136,7 +141,7 @@ class Evaluation:
     @property
     def data(self) -> str:
         """For example ``4,007 scenarios of val, reporting half``."""
-        return ", ".join(filter(None, (f"{self.scenarios:,} scenarios of {self.split}", self.part)))
+        return listing(f"{self.scenarios:,} scenarios of {self.split}", self.part)
 
     @property
     def covered(self) -> str:
@@ -151,7 +156,7 @@ class Evaluation:
         """``reporting half, after 0.5 s`` where a part of the data was evaluated, else empty."""
         half = f"{self.half} half" if self.half else ""
         observed = f"after {self.observed_s:g} s" if self.observed_s else ""
-        return ", ".join(filter(None, (half, observed)))
+        return listing(half, observed)
 
     @property
     def partly(self) -> str:
@@ -172,7 +177,7 @@ class Evaluation:
             return self.predictor
         weights = self.training.get("weights")
         start = f"from {weights}" if weights else ""
-        return ", ".join(filter(None, (trained, start, self.how)))
+        return listing(trained, start, self.how)
 
     def by_scenario(self, metric: str, group: str = "focal") -> dict[str, float]:
         """Return the mean of ``metric`` over the agents of ``group`` by scenario, NaN where it is unknown.

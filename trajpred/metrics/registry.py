@@ -130,7 +130,7 @@ _STANDARD = (
     _plausibility("off-road futures", lambda until: until.fraction_of_modes("off-road"), ahead=True),
     _plausibility("wrong-way futures", lambda until: until.fraction_of_modes("wrong-way"), ahead=True),
     _plausibility("infeasible futures", lambda until: until.fraction_of_modes("infeasible"), ahead=True),
-    _plausibility("standing drift", FuturesUntil.standing_drift, unit="m", ahead=True),
+    _plausibility("standing drift", FuturesUntil.stationary_drift, unit="m", ahead=True),
     _calibration("held by 50% interval", partial(fraction_within, level=0.5)),
     _calibration("held by 80% interval", partial(fraction_within, level=0.8), ahead=True),
     _calibration("held by 90% interval", partial(fraction_within, level=0.9)),

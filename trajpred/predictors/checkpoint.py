@@ -86,7 +86,7 @@ class CheckpointPredictor(ModelPredictor):
 
     Args:
         checkpoint: the path of a checkpoint, or the name of pretrained weights.
-        joint: forecast joint futures: mode k of all agents of a scene is one world.
+        joint: forecast joint futures: mode k of all agents of a scene is one joint mode.
 
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.

@@ -345,7 +345,7 @@ def sort_modes(tracks: Tracks) -> tuple[Tracks, NDArray[np.int64]]:
     """Sort each track's modes by descending probability; also return the scenarios with marginal predictions.
 
     Equal modes keep their order. Where the tracks of a scenario share their probabilities up to rounding, all
-    take the order of the first track, so that mode k stays one world.
+    take the order of the first track, so that mode k stays one joint mode.
     """
     owner = tracks.owner
     p = tracks.probability

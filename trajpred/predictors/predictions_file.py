@@ -1,7 +1,7 @@
 """Predictions files: forecasts in the format of the Argoverse 2 challenges (parquet) or Argoverse 1's (HDF5).
 
 A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``predicted_trajectory_x`` and
-``predicted_trajectory_y`` (lists, metres, city frame). Mode k of all tracks of a scenario is one world.
+``predicted_trajectory_y`` (lists, metres, city frame). Mode k of all tracks of a scenario is one joint mode.
 HDF5 is described in :mod:`~trajpred.predictors.prediction_rows`.
 """
 
@@ -49,7 +49,7 @@ class PredictionsFile:
     Attributes:
         path: the file.
         scenario_ids: all scenarios in the file, in file order.
-        joint: by scenario, whether its tracks share their probabilities: mode k is then one world.
+        joint: by scenario, whether its tracks share their probabilities: mode k is then one joint mode.
         single: no scenario has more than one track, as in the single-agent challenge.
         problems: by scenario, problems in sentences; the tracks they name are omitted.
         note: a remark on the whole file, usually empty.

@@ -26,7 +26,7 @@ class Predictor:
     Attributes:
         name: the name in tables.
         training: how the model was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
-        joint: whether mode k of all agents of a scene is one world.
+        joint: whether mode k of all agents of a scene is one joint mode.
         how: the way of forecasting, where a model has several (``joint``, ``mirrored``).
         fork_safe: whether it also works in forked processes: it has no state and no GPU of this one.
 
