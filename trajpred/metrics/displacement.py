@@ -74,7 +74,7 @@ def mode_errors(
         "probability": probability,
     }
     if heading is not None and target_heading is not None:
-        error = heading_error(heading, target_heading, valid)
+        error = wrap_angle(heading - target_heading[:, None]).abs().where(valid[:, None], nan)
         errors["average_heading"] = error.nanmean(2)
         errors["final_heading"] = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
     certain = probability.isfinite().all(1, keepdim=True)
@@ -83,16 +83,6 @@ def mode_errors(
     for name, values in errors.items():
         ranked[name] = values.where(certain, nan).take_along_dim(order, 1)
     return Errors(**ranked)
-
-
-def heading_error(heading: Tensor, target_heading: Tensor, valid: Tensor) -> Tensor:
-    """Compute the absolute heading error ``[A, K, F]`` of each mode in radians, NaN at unknown steps.
-
-    Args:
-        heading: ``[A, K, F]``; target_heading: ``[A, F]``, NaN where unknown; valid: ``[A, F]``.
-    """
-    error = wrap_angle(heading - target_heading[:, None]).abs()
-    return error.where(valid[:, None], nan)
 
 
 def by_probability(probability: Tensor) -> Tensor:
@@ -124,18 +114,13 @@ def of_best(error: Tensor, value: Tensor) -> Tensor:
     return least.where(~best[:, 0].isnan(), nan)
 
 
-def displacement(trajectory: Tensor, target: Tensor) -> Tensor:
-    """Compute the distance ``[A, K, F]`` of ``[A, K, F, 2]`` from ``[A, F, 2]``."""
+def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
+    """Compute the mean displacement error ``[A, K]`` over each agent's valid steps."""
     # With x and y apart hypot reads consecutive memory: five times as fast.
     x = trajectory[..., 0] - target[:, None, :, 0]
     y = trajectory[..., 1] - target[:, None, :, 1]
-    return x.hypot(y)
-
-
-def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """Compute the mean displacement error ``[A, K]`` over each agent's valid steps."""
     # `where` before the sum: NaN at an invalid step must not propagate through 0 * NaN.
-    error = displacement(trajectory, target).where(valid[:, None], 0.0)
+    error = x.hypot(y).where(valid[:, None], 0.0)
     return error.sum(dim=2) / valid.sum(dim=1, keepdim=True)  # 0 / 0 is NaN
 
 

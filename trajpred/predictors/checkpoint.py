@@ -171,7 +171,9 @@ class CheckpointPredictor(ModelPredictor):
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
         if self.temperature != 1.0 and not self.joint:  # fitted to marginal forecasts
-            forecasts = [_with_temperature(forecast, self.temperature) for forecast in forecasts]
+            for row, forecast in enumerate(forecasts):
+                probability = apply_temperature(forecast.probability, self.temperature)
+                forecasts[row] = replace(forecast, probability=probability)
         if self.mirror:
             forecasts = [_reflect(forecast) for forecast in forecasts]
         return forecasts
@@ -249,11 +251,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
     require(has_attention(predictor), "attention", problem)
     assert isinstance(predictor, CheckpointPredictor)
     return predictor.attention(scenarios)
-
-
-def _with_temperature(forecast: Forecast, temperature: float) -> Forecast:
-    """Return the forecast with calibrated probabilities."""
-    return replace(forecast, probability=apply_temperature(forecast.probability, temperature))
 
 
 def _reflect(forecast: Forecast) -> Forecast:
