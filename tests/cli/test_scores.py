@@ -105,7 +105,7 @@ def test_updates_are_scored_and_compared(
     assert set(change) == {0.0}, "of a single mode"
     for pair in (files[0::2], files[1::2]):
         assert run("compare", "--results", *pair) == 0
-        assert "change of mode displacement" in capsys.readouterr().out
+        assert "mode displacement against lane_following" in capsys.readouterr().out
     assert run("stress", "--store", store, "--every-s", "1") == 2
     assert "--every-s: needs --updates" in capsys.readouterr().err
 

@@ -190,8 +190,8 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
     assert cells(format_table([base]))["base"] == table["base"]
     # A resample of two scenarios is one, the other, or both: the bounds are the extremes.
     assert intervals["small, 3 seeds"]["minFDE6"] == "2.00 [2.00, 2.00]"
-    assert intervals["small, 3 seeds"]["change of minFDE6"] == "-3.00 [-4.00, -2.00]"
-    assert intervals["base"]["change of minFDE6"] == "-"
+    assert intervals["small, 3 seeds"]["minFDE6 against base"] == "-3.00 [-4.00, -2.00]"
+    assert intervals["base"]["minFDE6 against base"] == "-"
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:

@@ -415,7 +415,7 @@ def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
 
 
 def interval_table(recipes: Recipes, group: str = "focal") -> Table:
-    """Build a table of the means of each recipe and their changes from the first, with 95 % intervals.
+    """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
 
     Of :data:`COMPARED`, over the agents that all predict.
 
@@ -425,6 +425,7 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
     streaming = [metric.name for metric in metrics_of("streaming")]
     names = [name for name in (*COMPARED, *streaming) if name in paired.values]
     titles = _short_names(recipes)
+    reference = next(iter(recipes))
     first: dict[str, NDArray[np.float64]] = {}
     rows: list[Row] = []
     start = 0
@@ -436,16 +437,14 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
         for name, interval in paired.intervals(means).items():
             row[name] = format_interval(interval)
         if rows:
-            changes = {name: means[name] - first[name] for name in names}
-            for name, interval in paired.intervals(changes).items():
-                row[f"change of {name}"] = format_interval(interval, "+")
+            differences = {name: means[name] - first[name] for name in names}
+            for name, interval in paired.intervals(differences).items():
+                row[f"{name} against {titles[reference]}"] = format_interval(interval, "+")
         first = first or means
         rows.append(row)
-    reference, seeds = next(iter(recipes.items()))
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
-    changed = f"means and paired changes from {titles[reference]}"
-    title = listing(agents, seeds[0].partly, f"{changed} with 95 % bootstrap intervals over scenarios")
-    return Table.of(title, rows)
+    shown = "means and paired differences with 95 % bootstrap intervals over scenarios"
+    return Table.of(listing(agents, recipes[reference][0].partly, shown), rows)
 
 
 def _short_names(recipes: Iterable[str]) -> dict[str, str]:
