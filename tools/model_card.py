@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.report import format_origin, format_table, joint_tables, markdown
+from trajpred.evaluation.report import format_origin, format_table, joint_table, markdown
 from trajpred.evaluation.table import EVERY, members, summary
 from trajpred.metrics import METRICS, Column, headline
 from trajpred.metrics.registry import MODES
@@ -75,7 +75,8 @@ def model_card(
         parts.append(
             "Joint futures (`--joint`): mode k of all agents of a scene is a joint mode with one probability."
         )
-        parts += [markdown(table.head, table.rows) for table in joint_tables(joint)]
+        table = joint_table(joint)
+        parts.append(markdown(table.head, table.rows))
     return "\n\n".join(parts) + "\n"
 
 

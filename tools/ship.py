@@ -34,7 +34,7 @@ from trajpred.model.checkpoint import (
 from trajpred.predictors import load_predictor
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import display_name
-from trajpred.predictors.forecast_store import in_batches
+from trajpred.predictors.predictor import in_batches
 from trajpred.store import ScenarioStore
 
 #: Maximum size of a file of weights.

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SAMPLE, run
-from trajpred.evaluation.truth import groups_of
+from trajpred.evaluation.agents import groups_of
 from trajpred.store import ScenarioStore
 
 COORDINATES = ("predicted_trajectory_x", "predicted_trajectory_y")
@@ -164,7 +164,7 @@ def test_agents_are_compared_that_both_predict(
     assert run("compare", "--results", *results) == 0
     printed = capsys.readouterr().out
     assert f"{left} moving agents that all predict" in printed
-    assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * len(changes)
+    assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * 6
     assert run("compare", "--results", *(result.with_suffix(".json") for result in results)) == 0
     assert "predict other moving agents: compare their tables" in capsys.readouterr().out
 

@@ -16,7 +16,7 @@ from trajpred.data import environment
 from trajpred.errors import DataError
 from trajpred.evaluation import agents, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
-from trajpred.metrics import joint
+from trajpred.metrics import displacement
 from trajpred.store import ScenarioStore
 
 
@@ -58,7 +58,7 @@ def test_a_choice_of_other_joint_modes_is_noticed(
     store: ScenarioStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All twenty joint modes of a predictor instead of the six most probable ones."""
-    monkeypatch.setattr(joint, "JOINT_MODES", 20)
+    monkeypatch.setattr(displacement, "JOINT_MODES", 20)
     found = evaluate(ScatteredJoint(modes=20), store, check_with_av2=True, limit=2, progress=False)
     assert not agrees_with_av2(found)
 

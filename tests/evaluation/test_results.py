@@ -21,8 +21,7 @@ from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import by_recipe, evaluate, format_table, read_results, write_results
-from trajpred.evaluation.origin import commit, cpu_model, environment
-from trajpred.evaluation.report import format_recipes
+from trajpred.evaluation.results import commit, cpu_model, environment
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
 
@@ -88,7 +87,7 @@ def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Pat
     assert found["per_scenario"]["focal"]["minFDE6"] == [None, None]
     [read] = read_results(tmp_path / "a.json")
     assert all(math.isnan(value) for value in read.by_scenario("minFDE6").values())
-    assert "nan" in format_recipes(by_recipe([read]))
+    assert "nan" in format_table(by_recipe([read]))
 
 
 def test_the_table_of_agents_is_what_its_summary_summarises(store_path: Path, tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.agents import ScoredAgents
+from trajpred.evaluation.agents import ScoredAgents, groups_of, truth_of
 from trajpred.evaluation.score import agents_table, scenes_table, score_agents
 from trajpred.evaluation.table import EVERY, FACTS, calibration_errors, columns_in, members, summary
-from trajpred.evaluation.truth import groups_of, truth_of
 from trajpred.metrics import headline
 from trajpred.predictors import load_predictor
 
@@ -269,7 +268,7 @@ def test_fractions_count_modes_and_rise_with_the_seconds_ahead() -> None:
     assert values_of([scenario], [forecast])["off-road futures"] == pytest.approx([2 / 3])
 
 
-def test_standing_drift_is_of_those_that_truly_stand() -> None:
+def test_standing_drift_is_of_agents_that_are_truly_stationary() -> None:
     """One mode of 0.3 drives on, one of 0.7 stands; a car that moves and one that is lost have no drift."""
     scenario = straight(3)
     tracks, now = scenario.tracks, scenario.num_observed
@@ -306,8 +305,8 @@ def test_calibrated_probabilities_and_scales_are_measured_as_such() -> None:
         forecasts.append(replace(forecast, scale=scale))
     agents, _ = tables_of(scenarios, forecasts, plausibility=True)
     errors = calibration_errors(agents)
-    assert errors["ECE"].low <= errors["ECE"].mean < 0.05
-    assert errors["top ECE"].mean < 0.08
+    assert errors["ECE"].interval.low <= errors["ECE"].interval.mean < 0.05
+    assert errors["top ECE"].interval.mean < 0.08
     for column, cell in summary(agents)[EVERY].items():
         if column.metric.kind == "calibration":
             level = float(column.title.split()[2].rstrip("%")) / 100
@@ -322,4 +321,4 @@ def test_calibration_counts_the_modes_that_exist() -> None:
     agents, _ = tables_of(scenarios, [one, six], plausibility=True)
     assert [len(p) for p in agents["probability"].to_pylist()] == [1, 6]
     # The sure mode is right; of six of 1/6 one is right, in one bin: both as often as predicted.
-    assert calibration_errors(agents)["ECE"].mean == pytest.approx(0.0, abs=1e-12)
+    assert calibration_errors(agents)["ECE"].interval.mean == pytest.approx(0.0, abs=1e-12)

@@ -18,7 +18,6 @@ from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
 from trajpred.evaluation.report import (
     format_origin,
-    format_recipes,
     interval_table,
     most_changed,
     to_markdown,
@@ -161,7 +160,7 @@ def test_incomparable_results_are_rejected() -> None:
         "but are small with one seed": lambda: by_recipe([one, replace(two, training=one.training)]),
         "different data: val of argoverse1": lambda: by_recipe([one, replace(two, split="train")]),
         "no results given": lambda: by_recipe([]),
-        "of scored agents": lambda: format_recipes(by_recipe(seeds()), "scored"),
+        "of scored agents": lambda: format_table(by_recipe(seeds()), "scored"),
     }.items():
         with pytest.raises(DataError, match=message):
             wrong()
@@ -182,7 +181,7 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
     recipes = by_recipe([base, *seeds(), base])
     compared = interval_table(recipes)
     assert compared.title.startswith("2 focal agents that all predict")
-    table, intervals = cells(format_recipes(recipes)), cells(to_markdown([compared], "").split("\n\n")[1])
+    table, intervals = cells(format_table(recipes)), cells(to_markdown([compared], "").split("\n\n")[1])
     assert list(table) == list(intervals) == ["base", "small, 3 seeds"]
     # Means of two scenarios: (1 + 2) / 2, (2 + 2) / 2, (3 + 2) / 2.
     assert table["small, 3 seeds"]["minFDE6"] == "2.00 (1.50\N{EN DASH}2.50)"

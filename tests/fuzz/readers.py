@@ -30,7 +30,7 @@ from tools.synthesize import make_scenario, write_scenario
 from trajpred import read_map
 from trajpred.data.forecast import Forecast
 from trajpred.errors import DataError
-from trajpred.evaluation.report import by_recipe, format_recipes
+from trajpred.evaluation.report import by_recipe, format_table
 from trajpred.evaluation.results import read_results
 from trajpred.integrations import commonroad
 from trajpred.integrations.maps.segments import faults
@@ -208,7 +208,7 @@ def results(folder: Path) -> Reader:
     seed = json.loads((results / "constant_velocity.json").read_text())
     for rows in seed["per_scenario"].values():
         rows |= {name: values[:2] for name, values in rows.items()}
-    read = of_file(path := folder / "results.json", lambda: format_recipes(by_recipe(read_results(path))))
+    read = of_file(path := folder / "results.json", lambda: format_table(by_recipe(read_results(path))))
     return Reader(json.dumps(seed).encode(), json_of, read)
 
 

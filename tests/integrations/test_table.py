@@ -22,7 +22,7 @@ from trajpred.errors import DataError
 from trajpred.integrations import table
 from trajpred.integrations.table import SOURCE, TableOptions
 from trajpred.predictors import load_predictor
-from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.predictor import forecast_store
 from trajpred.sources import RawScenario
 from trajpred.sources.tables import Preset, column_names
 from trajpred.store import ScenarioStore, prepare

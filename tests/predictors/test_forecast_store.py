@@ -16,7 +16,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import Predictor, load_predictor
-from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.predictor import forecast_store
 from trajpred.store import ScenarioStore
 
 needs_fork = pytest.mark.skipif(

@@ -19,8 +19,8 @@ from tests.sources.argoverse1_files import made_rows, write
 from trajpred.cli.info import describe
 from trajpred.evaluation import evaluate
 from trajpred.predictors import FilePredictor
+from trajpred.predictors.prediction_rows import read_submission
 from trajpred.predictors.predictions_file import read_predictions
-from trajpred.predictors.submission_h5 import read_submission
 from trajpred.store import ScenarioStore, prepare
 
 #: Modes of each sequence: distances in metres to the left of what the focal car does, and probabilities.

@@ -64,9 +64,9 @@ def stress(
     processes(workers)
     require(updates is not None or every_s == EVERY_S, "every_s", "needs --updates")
     rows = open_split(store, split, half)
-    from trajpred.evaluation.observed import ObservedStore
     from trajpred.evaluation.report import degradation, tables
     from trajpred.evaluation.score import evaluate as score
+    from trajpred.evaluation.updates import ObservedStore
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.derived import StreamedPredictor, perturbed, require_free
 

@@ -33,8 +33,6 @@ WORST = "worst_{}.png"
 WORST_BY = "minFDE6"
 #: What a trained model is compared with, beside the weights that it started from.
 BASELINES = ("lane_following", "constant_velocity")
-#: The metrics of the table that is printed.
-METRICS = ("minFDE1", "minFDE6", "MR6")
 #: How to read it.
 NOTE = (
     "Metres; MR: fraction of agents missed by more than 2 m. Differences are from the trained model: larger "
@@ -88,7 +86,7 @@ def _compare(results: Mapping[str, Evaluation]) -> None:
     recipes = {name: [result] for name, result in results.items()}
     groups = [group for group in ("moving", "focal") if trained.metrics[group]["count"]]
     print(f"Validation, {trained.data}. {NOTE}\n")
-    show([interval_table(recipes, group, METRICS) for group in groups], note="")
+    show([interval_table(recipes, group) for group in groups], note="")
     for name, result in results.items():
         if name.startswith("before") and compare([trained], [result], group=groups[0]).low > 0:
             advice = f"go on using {result.predictor}, or lower --model.optimizer.learning_rate"

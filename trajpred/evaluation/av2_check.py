@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trajpred.data.environment import require_av2
 from trajpred.evaluation.agents import ScoredAgents, score_joint, tensors
 from trajpred.metrics import METRICS, Column, agent_metrics
-from trajpred.metrics.joint import JOINT_MODES
+from trajpred.metrics.displacement import JOINT_MODES
 
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation

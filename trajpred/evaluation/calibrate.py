@@ -16,7 +16,7 @@ from trajpred.data.files import atomic_file
 from trajpred.data.splits import CALIBRATION_PART, GROUPS, draw
 from trajpred.errors import require
 from trajpred.evaluation.agents import ScoredAgents, best_modes, whole_seconds
-from trajpred.evaluation.origin import store_facts
+from trajpred.evaluation.results import store_facts
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
     ConformalRegions,
@@ -29,7 +29,7 @@ from trajpred.model import pretrained
 from trajpred.model.checkpoint import CALIBRATION
 from trajpred.predictors.baselines import BASELINES
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.predictors.forecast_store import Batch, forecast_store
+from trajpred.predictors.predictor import Batch, forecast_store
 from trajpred.store import ScenarioStore
 
 #: The parts of the scenarios: what is fitted comes from the first, whether it is kept from the second, and
@@ -72,7 +72,7 @@ class CalibrationResult:
         regions: around the modes' positions, fitted to the first two parts.
         ece: expected calibration error without and with the temperature, on the third part.
         nll: mean negative log-likelihood of the best mode, likewise.
-        covered: ``[H]`` share of agents of the third part whose position is in the region.
+        covered: ``[H]`` fraction of the agents of the third part whose position is in the region.
         agents: number in each of :data:`PARTS`.
     """
 
@@ -113,10 +113,10 @@ def calibrate(
     predictor = CheckpointPredictor(checkpoint)
     predictor.temperature = 1.0  # ignore an earlier calibration
     if store.split == "train":
-        share = predictor.training.get("hold_out", 0.0)
+        fraction = predictor.training.get("hold_out", 0.0)
         problem = "has been trained on: train with --data.hold_out 0.05, or calibrate on another split"
-        require(share > 0, "split", problem)
-        store = store.subset(store.held_out(share))
+        require(fraction > 0, "split", problem)
+        store = store.subset(store.held_out(fraction))
     batches = forecast_store(
         predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=progress
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from rich.table import Table as RichTable
 
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
-from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.results import Evaluation, listing
 from trajpred.evaluation.table import (
     EVERY,
     FACTS,
@@ -26,7 +27,6 @@ from trajpred.evaluation.table import (
     Summary,
     calibration_errors,
     change,
-    compared_columns,
     fact_names,
     members,
     pairs,
@@ -46,14 +46,24 @@ CONVENTIONS = (
 )
 #: Scenarios that improved and degraded most, as many as are listed of each.
 MOST_CHANGED = 10
+#: The texts of a row by column; the column of its name is often "".
+Row = dict[str, str]
 
 
 class Table(NamedTuple):
     """A title, the names of the columns, and the cells."""
 
     title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    head: list[str]
+    rows: list[list[str]]
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Row]) -> Table:
+        """Build a table with a dash where a row lacks a column."""
+        blank: Row = {}
+        for row in rows:
+            blank |= dict.fromkeys(row, "-")
+        return cls(title, list(blank), [list((blank | row).values()) for row in rows])
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
@@ -70,142 +80,137 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     found: dict[str, Summary] = {}
     for group in GROUPS:
         found[group] = summary(members(result.agents, group), facts if group in groups else ())
-    built = [*_main(result, found), *joint_tables(result), *_av2(result)]
+    built = [*_by_k(result, found), joint_table(result), _av2(result)]
     for group in groups:
-        if result.metrics[group]["count"]:
-            built += _over_time(found[group][EVERY], group)
-            built += [_breakdown(found[group], group, fact) for fact in facts]
+        if not result.metrics[group]["count"]:
+            continue
+        means = found[group][EVERY]
+        errors = {column: cell for column, cell in means.items() if column.metric.headline}
+        updates = f"{group} agents visible at every update: errors and changes, by length of the history"
+        built.append(_by_time(errors, "ahead", f"{group} agents as if the future ended after"))
+        built.append(_plausibility_ahead(means, group))
+        built.append(_by_time(means, "after", updates))
+        built += [_breakdown(found[group], group, fact) for fact in facts]
     if "all" not in groups:  # stationary agents are in the group of all agents
-        built += _plausibility_ahead(found["all"][EVERY], "all")
-    return built
+        built.append(_plausibility_ahead(found["all"][EVERY], "all"))
+    return [table for table in built if table.rows]
 
 
-def _main(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
+def _by_k(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
     """Build a table for each K, with the groups side by side; metrics without K are in the last one."""
     assert result.agents is not None
     whole = whole_columns(result.agents)
     ks = sorted({column.k for column in whole if column.k is not None})
-    titles = [f"{group} ({result.metrics[group]['count']:,})" for group in GROUPS]
     for k in ks:
-        rows: list[list[str]] = []
+        rows: list[Row] = []
         for column in whole:
-            if column.k == k or (column.k is None and k == ks[-1]):
-                of_groups = [found[group][EVERY][column] for group in GROUPS]
-                if any(cell.agents for cell in of_groups):
-                    rows.append([column.name, *map(_text, of_groups)])
-        if k == ks[-1]:
-            rows += _calibration_rows(result)
+            cells = {group: found[group][EVERY][column] for group in GROUPS}
+            is_here = column.k == k or (column.k is None and k == ks[-1])
+            if is_here and any(cell.agents for cell in cells.values()):
+                rows.append({"": column.name, **_by_group(result, cells)})
+        if k == ks[-1] and "probability" in result.agents.column_names:
+            errors = {group: calibration_errors(members(result.agents, group)) for group in GROUPS}
+            for name in ("ECE", "top ECE"):
+                cells = {group: errors[group][name] for group in GROUPS}
+                rows.append({"": name, **_by_group(result, cells)})
         facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
-        yield Table(f"{result.predictor}: {facts}", ["", *titles], rows)
+        yield Table.of(f"{result.predictor}: {facts}", rows)
 
 
-def _calibration_rows(result: Evaluation) -> list[list[str]]:
-    """Return a row for each expected calibration error, with the groups side by side."""
-    assert result.agents is not None
-    if "probability" not in result.agents.column_names:
-        return []
-    rows = {"ECE": ["ECE"], "top ECE": ["top ECE"]}
-    for group in GROUPS:
-        errors = calibration_errors(members(result.agents, group))
-        for name, row in rows.items():
-            row.append(format_interval(errors[name]) if errors else "-")
-    return list(rows.values())
+def _by_group(result: Evaluation, cells: Mapping[str, Cell]) -> Row:
+    row: Row = {}
+    for group, cell in cells.items():
+        row[f"{group} ({result.metrics[group]['count']:,})"] = _text(cell)
+    return row
 
 
-def joint_tables(result: Evaluation) -> Iterator[Table]:
-    """Build the table of the joint metrics, of a predictor of joint futures."""
-    rows: list[list[str]] = []
+def _by_metric(cells: Cells) -> Row:
+    """Return the largest number of agents, and the cells by metric and K."""
+    return {"agents": str(max(cell.agents for cell in cells.values())), **_texts(cells)}
+
+
+def _texts(cells: Cells) -> Row:
+    return {column.title: _text(cell) for column, cell in cells.items()}
+
+
+def joint_table(result: Evaluation) -> Table:
+    """Build the table of the joint metrics; without rows unless the predictor has joint futures."""
+    rows: list[Row] = []
     for group, means in result.joint.items():
         if means["count"] and result.scenes is not None:
-            counts = [f"{means[name]:,}" for name in ("count", "incomplete", "actors")]
-            rows.append([group, *counts, *map(_text, scene_cells(result.scenes, group))])
-    if rows:
-        head = ["agents", "scenarios", "incomplete", "actors"]
-        head += [metric.name for metric in metrics_of("joint")]
-        yield Table(f"{result.predictor}: joint futures", head, rows)
+            row = {"agents": group, "scenarios": f"{means['count']:,}"}
+            row |= {"incomplete": f"{means['incomplete']:,}", "actors": f"{means['actors']:,}"}
+            rows.append(row | _texts(scene_cells(result.scenes, group)))
+    return Table.of(f"{result.predictor}: joint futures", rows)
 
 
-def _av2(result: Evaluation) -> Iterator[Table]:
-    if not result.av2:
-        return
-    rows: list[list[str]] = []
+def _av2(result: Evaluation) -> Table:
+    rows: list[Row] = []
     for name, compared in result.av2.items():
-        means = [f"{compared['trajpred']:.6f}", f"{compared['av2']:.6f}"]
-        rows.append([name, f"{compared['count']:,}", *means, f"{compared['difference']:.1e}"])
-    head = ["", "compared", "trajpred", "av2", "largest difference"]
-    yield Table("all agents by trajpred and by av2's own functions", head, rows)
+        row = {
+            "": name,
+            "compared": f"{compared['count']:,}",
+            "trajpred": f"{compared['trajpred']:.6f}",
+            "av2": f"{compared['av2']:.6f}",
+            "largest difference": f"{compared['difference']:.1e}",
+        }
+        rows.append(row)
+    return Table.of("all agents by trajpred and by av2's own functions", rows)
 
 
-def _over_time(found: Cells, group: str) -> Iterator[Table]:
-    """Build the tables of errors by seconds ahead, of plausibility likewise, and of updates."""
-    of_errors = {column: cell for column, cell in found.items() if column.metric.headline}
-    yield from _by_time(of_errors, f"{group} agents as if the future ended after", "ahead")
-    yield from _plausibility_ahead(found, group)
-    title = f"{group} agents visible at every update: errors and changes, by length of the history"
-    yield from _by_time(found, title, "after")
-
-
-def _plausibility_ahead(found: Cells, group: str) -> Iterator[Table]:
+def _plausibility_ahead(found: Cells, group: str) -> Table:
     """Build the table of what is evaluated by seconds ahead with ``--plausibility`` only."""
-    of_people = {column: cell for column, cell in found.items() if column.metric.ahead}
-    if any(column.metric.kind == "plausibility" for column in of_people):
-        title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
-        yield from _by_time(of_people, title, "ahead")
+    ahead = {column: cell for column, cell in found.items() if column.metric.ahead}
+    if not any(column.metric.kind == "plausibility" for column in ahead):
+        ahead = {}
+    title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
+    return _by_time(ahead, "ahead", title)
 
 
-def _by_time(found: Cells, title: str, field: str) -> Iterator[Table]:
+def _by_time(found: Cells, field: str, title: str) -> Table:
     """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
-    by_time: dict[float, dict[str, Cell]] = {}
+    by_time: dict[float, Cells] = {}
     for column, cell in found.items():
         time = getattr(column, field)
         if time is not None:
-            by_time.setdefault(time, {})[column.title] = cell
-    names: dict[str, None] = {}
-    for cells in by_time.values():
-        names |= dict.fromkeys(cells)
-    rows: list[list[str]] = []
-    for time in sorted(by_time):
-        cells = by_time[time]
-        count = max(cell.agents for cell in cells.values())
-        texts = [_text(cells[name]) if name in cells else "-" for name in names]
-        rows.append([f"{time:g} s", str(count), *texts])
-    if rows:
-        yield Table(title, ["", "agents", *names], rows)
+            by_time.setdefault(time, {})[column] = cell
+    rows = [{"": f"{time:g} s", **_by_metric(by_time[time])} for time in sorted(by_time)]
+    return Table.of(title, rows)
 
 
 def _breakdown(found: Summary, group: str, fact: str) -> Table:
     """Build a table with a row for each value of a fact that has agents."""
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     for (of_fact, part), cells in found.items():
-        count = max(cell.agents for cell in cells.values())
-        if of_fact == fact and count:
-            rows.append([part, str(count), *map(_text, cells.values())])
-    titles = [column.title for column in headline(MODES)]
-    return Table(f"{group} agents by {FACTS[fact]}", ["", "agents", *titles], rows)
+        if of_fact == fact and any(cell.agents for cell in cells.values()):
+            rows.append({"": part, **_by_metric(cells)})
+    return Table.of(f"{group} agents by {FACTS[fact]}", rows)
 
 
-def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> Iterator[Table]:
+def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Table]:
     """Build a table for each group of the means of the first result and of variants with less input.
 
     With the paired change of the minFDE6: an input whose removal makes the error smaller by more than the
     interval does harm.
     """
     first, *variants = results
-    columns = headline(MODES)
-    for group in groups if variants else ():
-        rows: list[list[str]] = []
+    if not variants:
+        return []
+    built: list[Table] = []
+    for group in groups:
+        rows: list[Row] = []
         for result in results:
             assert result.agents is not None
-            cells = summary(members(result.agents, group), columns=columns)[EVERY]
-            changed = "-"
+            cells = summary(members(result.agents, group), columns=headline(MODES))[EVERY]
+            row = {"": result.predictor, **_by_metric(cells), "change of minFDE6": "-"}
+            row["agents"] = f"{result.metrics[group]['count']:,}"
             if result is not first:
-                changed = format_interval(change([result], [first], group).metrics["minFDE6"], "+")
-            count = f"{result.metrics[group]['count']:,}"
-            rows.append([result.predictor, count, *map(_text, cells.values()), changed])
-        title = listing(f"{group} agents, perturbed scenarios", first.part)
-        yield Table(title, ["", "agents", *(column.title for column in columns), "change of minFDE6"], rows)
-    for result in variants:
-        yield from joint_tables(result)
+                changed = change([result], [first], group).metrics["minFDE6"]
+                row["change of minFDE6"] = format_interval(changed, "+")
+            rows.append(row)
+        built.append(Table.of(listing(f"{group} agents, perturbed scenarios", first.part), rows))
+    built += [joint_table(result) for result in variants]
+    return [table for table in built if table.rows]
 
 
 def change_tables(
@@ -220,7 +225,7 @@ def change_tables(
     ``count`` scenarios in which the focal agent's minFDE6 improved and degraded most.
     """
     old, new = names
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     agents: list[str] = []
     for group in PAIRED_GROUPS:
         try:
@@ -230,15 +235,17 @@ def change_tables(
                 raise
             continue  # predictions files of focal agents have no others
         agents.append(f"{changed.agents:,} {group}")
-        rows += [[f"{group} {metric}", *_signed(found)] for metric, found in changed.metrics.items()]
+        for metric, (mean, low, high) in changed.metrics.items():
+            row = {"": f"{group} {metric}", "change": f"{mean:+.3f}"}
+            rows.append(row | {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"})
     both = f"{' and '.join(agents)} agents that both predict"
-    title = listing(f"{new} against {old}, {both}", after[0].part)
-    built = [Table(title, ["", "change", "from", "to (95 %)"], rows)]
+    built = [Table.of(listing(f"{new} against {old}, {both}", after[0].part), rows)]
     for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
-        lines = [[scenario, f"{value:+.2f}"] for scenario, value in scenarios.items()]
-        if lines:
-            built.append(Table(f"{how} minFDE6 than {old}", ["scenario", "change"], lines))
-    return built
+        rows = []
+        for scenario, value in scenarios.items():
+            rows.append({"scenario": scenario, "change": f"{value:+.2f}"})
+        built.append(Table.of(f"{how} minFDE6 than {old}", rows))
+    return [table for table in built if table.rows]
 
 
 def most_changed(
@@ -264,15 +271,6 @@ def format_interval(interval: Interval, sign: str = "") -> str:
     low = format(interval.low, f"{sign}.2f")
     high = format(interval.high, f"{sign}.2f")
     return f"{mean} [{low}, {high}]"
-
-
-def _signed(interval: Interval) -> list[str]:
-    return [f"{value:+.3f}" for value in interval]
-
-
-def listing(*parts: str) -> str:
-    """Join the parts that are not empty by commas."""
-    return ", ".join(filter(None, parts))
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -317,6 +315,8 @@ def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
 Seeds = Sequence[Evaluation]
 #: The same of several recipes, by name.
 Recipes = Mapping[str, Seeds]
+#: What a table of differences shows, beside the changes between updates.
+COMPARED = ("minFDE1", "minFDE6", "MR6")
 
 
 def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
@@ -331,9 +331,13 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     """
     if not evaluations:
         raise DataError("no results given")
+    first = evaluations[0]
     of_recipe: dict[str, list[int]] = {}
     for row, result in enumerate(evaluations):
-        _require_same_data(evaluations[0], result)
+        if _data_of(result) != _data_of(first):
+            names = f"{first.predictor} and {result.predictor}"
+            data = f"{_data_of(first)} and {_data_of(result)}"
+            raise DataError(f"{names} were evaluated on different data: {data}")
         rows = of_recipe.setdefault(result.recipe, [])
         if not any(_is_copy(evaluations[other], result) for other in rows):
             rows.append(row)
@@ -354,63 +358,49 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     return recipes
 
 
+def _data_of(result: Evaluation) -> str:
+    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
+    return f"{result.split} of {result.store.get('source')} ({size})"
+
+
 def _are_distinct(values: Sequence[Any]) -> bool:
     return len(set(values)) == len(values)
 
 
 def _is_copy(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether results of a recipe are of one training, and the same."""
-    return first.training.get("seed") == second.training.get("seed") and _agree(first, second)
-
-
-def _agree(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether results are equal up to the rounding of another machine."""
+    """Return whether results of a recipe are of one seed, and equal up to the rounding of another machine."""
     focal = first.metrics["focal"]
     other = second.metrics["focal"]
     for column in headline():
         name = column.title
         if name in focal and name in other and not abs(focal[name] - other[name]) < 1e-3:
             return False
-    return True
+    return first.training.get("seed") == second.training.get("seed")
 
 
-def _require_same_data(first: Evaluation, second: Evaluation) -> None:
-    data = _data_of(first)
-    other = _data_of(second)
-    if data != other:
-        names = f"{first.predictor} and {second.predictor}"
-        raise DataError(f"{names} were evaluated on different data: {data} and {other}")
+def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "focal") -> str:
+    """Format a Markdown row per evaluation, or per recipe: the mean over its seeds, with minimum and maximum.
 
-
-def _data_of(result: Evaluation) -> str:
-    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
-    return f"{result.split} of {result.store.get('source')} ({size})"
-
-
-def format_table(evaluations: Sequence[Evaluation], group: str = "focal") -> str:
-    """Format one Markdown row per evaluation; metres, miss rates as fractions."""
-    return _metrics_table([(result.predictor, [result]) for result in evaluations], group)
-
-
-def format_recipes(recipes: Recipes, group: str = "focal") -> str:
-    """Format one Markdown row per recipe: the mean over its seeds, with minimum and maximum."""
-    return _metrics_table([(_with_count(name, seeds), seeds) for name, seeds in recipes.items()], group)
+    Metres, miss rates as fractions.
+    """
+    if isinstance(evaluations, Mapping):
+        lines = [(_with_count(name, seeds), seeds) for name, seeds in evaluations.items()]
+    else:
+        lines = [(result.predictor, [result]) for result in evaluations]
+    rows: list[Row] = []
+    for title, seeds in lines:
+        means = [result.metrics[group] for result in seeds if group in result.metrics]
+        require(len(means) == len(seeds), "group", f"{title} has no results of {group} agents")
+        row = {"predictor": title, "agents": str(means[0]["count"])}
+        for column in headline():
+            row[column.title] = _over_seeds(means, column.title)
+        rows.append(row)
+    table = Table.of("", rows)
+    return markdown(table.head, table.rows)
 
 
 def _with_count(name: str, seeds: Seeds) -> str:
     return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
-
-
-def _metrics_table(lines: Sequence[tuple[str, Seeds]], group: str) -> str:
-    names = [column.title for column in headline()]
-    rows: list[list[str]] = []
-    for title, seeds in lines:
-        means = [result.metrics[group] for result in seeds if group in result.metrics]
-        require(len(means) == len(seeds), "group", f"{title} has no results of {group} agents")
-        row = [title, str(means[0]["count"])]
-        row += [_over_seeds(means, name) for name in names]
-        rows.append(row)
-    return markdown(["predictor", "agents", *names], rows)
 
 
 def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
@@ -424,45 +414,54 @@ def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
     return f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
 
 
-def interval_table(recipes: Recipes, group: str = "focal", metrics: Sequence[str] | None = None) -> Table:
+def interval_table(recipes: Recipes, group: str = "focal") -> Table:
     """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
 
-    Over the agents that all predict, of all metrics that are compared or of these ``metrics``.
+    Of :data:`COMPARED`, over the agents that all predict.
 
     Raises: DataError if there are none, or results have no values per scenario.
     """
     paired = pairs([result for seeds in recipes.values() for result in seeds], group)
-    titles = metrics or [column.title for column in compared_columns()]
-    names = [name for name in titles if name in paired.values]
+    streaming = [metric.name for metric in metrics_of("streaming")]
+    names = [name for name in (*COMPARED, *streaming) if name in paired.values]
+    titles = _short_names(recipes)
     reference = next(iter(recipes))
     first: dict[str, NDArray[np.float64]] = {}
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     start = 0
     for recipe, seeds in recipes.items():
         end = start + len(seeds)
-        averages = {name: paired.values[name][start:end].mean(axis=0) for name in names}
+        means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
         start = end
-        row = [_with_count(recipe, seeds), *map(format_interval, paired.intervals(averages).values())]
-        if recipe == reference:
-            first = averages
-            row += ["-"] * len(names)
-        else:
-            differences = {name: averages[name] - first[name] for name in names}
-            row += [format_interval(interval, "+") for interval in paired.intervals(differences).values()]
+        row = {"predictor": _with_count(titles[recipe], seeds)}
+        for name, interval in paired.intervals(means).items():
+            row[name] = format_interval(interval)
+        if rows:
+            differences = {name: means[name] - first[name] for name in names}
+            for name, interval in paired.intervals(differences).items():
+                row[f"{name} against {titles[reference]}"] = format_interval(interval, "+")
+        first = first or means
         rows.append(row)
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
-    differences_from = "means and paired differences with 95 % bootstrap intervals over scenarios"
-    title = listing(agents, recipes[reference][0].partly, differences_from)
-    return Table(title, ["predictor", *names, *(f"{name} against {reference}" for name in names)], rows)
+    shown = "means and paired differences with 95 % bootstrap intervals over scenarios"
+    return Table.of(listing(agents, recipes[reference][0].partly, shown), rows)
+
+
+def _short_names(recipes: Iterable[str]) -> dict[str, str]:
+    """Return for each recipe its name up to the first comma, where that tells it from the others."""
+    start = {recipe: recipe.partition(",")[0] for recipe in recipes}
+    count = Counter(start.values())
+    return {recipe: name if count[name] == 1 else recipe for recipe, name in start.items()}
 
 
 def format_origin(seeds: Seeds) -> str:
     """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
-    parts = [format_training([result.training for result in seeds])]
     scored = _code(seeds[0].environment)
-    if scored:
-        parts.append(f"scored by {scored}")
-    parts.append(seeds[0].others)
+    parts = [
+        format_training([result.training for result in seeds]),
+        f"scored by {scored}" if scored else "",
+        seeds[0].others,
+    ]
     return "; ".join(filter(None, parts))
 
 
@@ -512,7 +511,7 @@ def _processor(machine: Mapping[str, Any]) -> str:
     if not machine:
         return ""
     threads = _counted([machine.get("threads", 1)], "thread")
-    return ", ".join(filter(None, (machine.get("gpu"), f"{machine.get('cpu')} ({threads})")))
+    return listing(machine.get("gpu") or "", f"{machine.get('cpu')} ({threads})")
 
 
 def _counted(values: Iterable[int], unit: str) -> str:

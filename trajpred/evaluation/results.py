@@ -1,9 +1,11 @@
-"""The outcome of an evaluation: a table of agents, its summary, its origin, and its files."""
+"""The outcome of an evaluation: a table of agents, its summary, its files, and its origin."""
 
 from __future__ import annotations
 
 import json
 import math
+import platform
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,14 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trajpred import __version__
 from trajpred.data.files import atomic_file, require_file
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
-from trajpred.evaluation.table import compared_columns, members, numbers, whole_columns
+from trajpred.evaluation.table import compared_in, members, numbers, whole_columns
 from trajpred.metrics import metrics_of
+from trajpred.store.reader import read_manifest
 
 #: Version of the files: it changes with the meaning of a key, not with new keys.
 VERSION = 6
+#: What is computed from the tables, or is one: a file of tables has the other attributes in its header.
+OF_TABLES = ("missing", "metrics", "per_scenario", "agents", "scenes")
 #: The key of the header in the metadata of a parquet file.
 HEADER = b"trajpred"
 #: No metric in metres, seconds or fractions is larger; sums of such numbers do not overflow.
@@ -38,6 +44,11 @@ _FACTS: dict[str, Any] = {
     "environment": dict[str, Any],
     "scenarios": dict[str, int],
 }
+
+
+def listing(*parts: str) -> str:
+    """Join the parts that are not empty by commas."""
+    return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Evaluation:
             scenes, ``count`` of the scenes that are joint, number of ``actors`` and of ``incomplete`` scenes.
         per_scenario: for the groups ``focal`` and ``moving`` a table of the scenarios with such agents:
             ``scenario_id``, their ``count``, a checksum of their ``ids``, and their means of
-            :func:`compared_columns` (metres, to 0.1 mm).
+            :func:`~trajpred.evaluation.table.compared_in` (metres, to 0.1 mm).
         packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
@@ -130,7 +141,7 @@ class Evaluation:
     @property
     def data(self) -> str:
         """For example ``4,007 scenarios of val, reporting half``."""
-        return ", ".join(filter(None, (f"{self.scenarios:,} scenarios of {self.split}", self.part)))
+        return listing(f"{self.scenarios:,} scenarios of {self.split}", self.part)
 
     @property
     def covered(self) -> str:
@@ -145,7 +156,7 @@ class Evaluation:
         """``reporting half, after 0.5 s`` where a part of the data was evaluated, else empty."""
         half = f"{self.half} half" if self.half else ""
         observed = f"after {self.observed_s:g} s" if self.observed_s else ""
-        return ", ".join(filter(None, (half, observed)))
+        return listing(half, observed)
 
     @property
     def partly(self) -> str:
@@ -166,7 +177,7 @@ class Evaluation:
             return self.predictor
         weights = self.training.get("weights")
         start = f"from {weights}" if weights else ""
-        return ", ".join(filter(None, (trained, start, self.how)))
+        return listing(trained, start, self.how)
 
     def by_scenario(self, metric: str, group: str = "focal") -> dict[str, float]:
         """Return the mean of ``metric`` over the agents of ``group`` by scenario, NaN where it is unknown.
@@ -184,7 +195,7 @@ class Evaluation:
         Raises: DataError if they are not recorded.
         """
         if by_agent and self.agents is not None:
-            rows = members(self.agents, group, ["scenario_id", "track_id", *_compared_in(self.agents)])
+            rows = members(self.agents, group, ["scenario_id", "track_id", *compared_in(self.agents)])
             return rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
         if group not in self.per_scenario:
             raise DataError(f"the result of {self.predictor} has no {group} agents by scenario")
@@ -218,49 +229,23 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
     return means
 
 
-def _compared_in(agents: pa.Table) -> list[str]:
-    """List those of the compared columns that a table has."""
-    return [column.name for column in compared_columns() if column.name in agents.column_names]
-
-
 def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
     """Average what is compared over each scenario's agents; scenarios without agents are omitted."""
-    names = _compared_in(agents)
+    names = compared_in(agents)
     rows = members(agents, group, ["scenario_id", "track_id", *names])
     wanted = [("track_id", "list"), *((name, "mean") for name in names)]
     means = rows.group_by("scenario_id", use_threads=False).aggregate(wanted)
     tracks = means["track_id_list"]
+    # By its checksum a set of tracks is recognised.
+    checksums = [crc32("\n".join(sorted(ids)).encode()) for ids in tracks.to_pylist()]
     columns: dict[str, Any] = {
         "scenario_id": means["scenario_id"],
         "count": pc.list_value_length(tracks).cast(pa.int64()),
-        "ids": pa.array([_checksum(ids) for ids in tracks.to_pylist()], pa.int64()),
+        "ids": pa.array(checksums, pa.int64()),
     }
     for name in names:
         columns[name] = pc.round(means[f"{name}_mean"], 4)
     return pa.table(columns)
-
-
-def _checksum(track_ids: Sequence[str]) -> int:
-    """Compute a number by which sets of tracks are recognised."""
-    return crc32("\n".join(sorted(track_ids)).encode())
-
-
-#: The attributes that are written into the header of a file of tables; the tables contain the others.
-_HEADER = [
-    "predictor",
-    "split",
-    "scenarios",
-    "training",
-    "store",
-    "environment",
-    "joint",
-    "av2",
-    "how",
-    "seconds",
-    "half",
-    "observed_s",
-    "packages",
-]
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
@@ -285,7 +270,10 @@ def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
         names = pa.array([result.predictor] * len(result.agents))
         table = result.agents.add_column(0, "predictor", names)
         tables.append(table.add_column(0, "evaluation", pa.array(np.full(len(table), number, np.int16))))
-        header.append({"schema": VERSION, **{name: getattr(result, name) for name in _HEADER}})
+        header.append({"schema": VERSION})
+        for attribute in fields(Evaluation):
+            if attribute.name not in OF_TABLES:
+                header[-1][attribute.name] = getattr(result, attribute.name)
     table = pa.concat_tables(tables, promote_options="default")
     text = json.dumps(finite(header), allow_nan=False)
     with atomic_file(path) as unfinished:
@@ -415,3 +403,56 @@ def _has_type(value: Any, expected: Any) -> bool:
     if expected is float:
         return isinstance(value, int | float) and (abs(value) <= LARGEST or value != value)
     return expected is Any or isinstance(value, expected)
+
+
+def environment() -> dict[str, Any]:
+    """Describe versions and hardware of this process, as plain values.
+
+    ``trajpred`` (version), ``commit`` and ``dirty`` (in a git checkout only), ``torch``, ``cpu``, ``threads``
+    and ``gpu`` (None without one).
+    """
+    import torch  # results are read without it
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    machine = {"cpu": cpu_model(), "threads": torch.get_num_threads(), "gpu": gpu}
+    return {"trajpred": __version__, **commit(), "torch": str(torch.__version__), **machine}
+
+
+def commit(package: Path = Path(__file__).parents[1]) -> dict[str, Any]:
+    """Return ``commit``, and whether the package differs from it (``dirty``); empty outside a checkout.
+
+    The package must be tracked by the repository: an environment may lie inside another project's checkout.
+    Files beside the package (results, notes) do not make it dirty.
+    """
+    if _git(package, "ls-files", "--", "__init__.py") in (None, ""):
+        return {}
+    changes = _git(package, "status", "--porcelain", "--", ".")
+    return {"commit": _git(package, "rev-parse", "HEAD"), "dirty": changes != ""}
+
+
+def _git(folder: Path, *command: str) -> str | None:
+    """Return the output of git; None if it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", "-C", folder, *command], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name, as far as the system reports it."""
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def store_facts(store: Path) -> dict[str, Any]:
+    """Return a store's ``source``, ``config`` (a hash of how it was made), and ``scenarios`` of each split.
+
+    Raises: DataError.
+    """
+    manifest = read_manifest(store)
+    counts = {name: split.get("scenarios") for name, split in manifest["splits"].items()}
+    return {"source": manifest.get("source"), "config": manifest.get("config"), "scenarios": counts}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,7 @@ from trajpred.evaluation.agents import (
     whole_seconds,
 )
 from trajpred.evaluation.av2_check import Av2Check
-from trajpred.evaluation.origin import environment, store_facts
-from trajpred.evaluation.results import Evaluation
+from trajpred.evaluation.results import Evaluation, environment, store_facts
 from trajpred.evaluation.table import FACTS, agent_field
 from trajpred.evaluation.updates import score_streams
 from trajpred.metrics import (
@@ -39,11 +37,11 @@ from trajpred.metrics import (
     metrics_of,
 )
 from trajpred.metrics.calibration import laplace_levels
-from trajpred.metrics.registry import MODES, Kind
+from trajpred.metrics.registry import MODES
 from trajpred.predictors.checkpoint import code_of
-from trajpred.predictors.forecast_store import forecast_store
+from trajpred.predictors.derived import StreamedForecast
 from trajpred.predictors.predictions_file import reasons
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
 #: Tables of batches that are joined together.
@@ -70,7 +68,7 @@ def evaluate(
         batch_size: scenarios at once, in each process.
         limit: only the first ``limit`` scenarios.
         plausibility: also compute plausibility and calibration, which takes longer.
-        workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
+        workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         check_with_av2: also compute the metrics with av2's own functions, and compare.
         progress: show a progress bar.
 
@@ -81,8 +79,8 @@ def evaluate(
     _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
     check = Av2Check() if check_with_av2 else None
     start = time.monotonic()
-    agents_rows = _Rows()
-    scenes_rows = _Rows()
+    agents_tables: list[pa.Table] = []
+    scenes_tables: list[pa.Table] = []
     scenarios_scored = 0
     step_s = 0.0
     seconds: list[float] = []
@@ -105,20 +103,21 @@ def evaluate(
         seconds = [round(steps * step_s, 2) for steps in (agents.valid.shape[1], recorded)]
         scenarios_scored += len(scenarios)
         values = score_agents(agents, step_s, plausibility)
-        values |= score_streams(scenarios, forecasts, agents, step_s)
-        agents_rows.add(agents_table(agents, values, plausibility))
-        scenes_rows.add(scenes_table(agents))
+        if isinstance(forecasts[0], StreamedForecast):
+            values |= score_streams(scenarios, forecasts, agents, step_s)
+        _add(agents_tables, agents_table(agents, values, plausibility))
+        _add(scenes_tables, scenes_table(agents))
         if check is not None:
             check.add(agents)
     if not scenarios_scored:
         raise DataError(_nothing_to_score(store), file=store.path)
-    table = agents_rows.table()
+    table = _joined(agents_tables)
     if not pc.any(table["predicted"]).as_py():
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
     return Evaluation.of_tables(
         table,
-        scenes_rows.table(),
+        _joined(scenes_tables),
         predictor=predictor.name,
         how=predictor.how,
         packages=foreign(code),
@@ -134,21 +133,11 @@ def evaluate(
     )
 
 
-class _Rows:
-    """Rows that come in small tables, which take several times the memory of their values until joined."""
-
-    def __init__(self) -> None:
-        self.recent: list[pa.Table] = []
-        self.joined: list[pa.Table] = []
-
-    def add(self, table: pa.Table) -> None:
-        self.recent.append(table)
-        if len(self.recent) == AT_ONCE:
-            self.joined.append(_joined(self.recent).combine_chunks())
-            self.recent = []
-
-    def table(self) -> pa.Table:
-        return _joined([*self.joined, *self.recent])
+def _add(tables: list[pa.Table], table: pa.Table) -> None:
+    """Add a table; small ones take several times the memory of their values until they are joined."""
+    tables.append(table)
+    if len(tables) == AT_ONCE:
+        tables[:] = [_joined(tables).combine_chunks()]
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
@@ -183,18 +172,13 @@ def score_agents(
         plausibility: also compute plausibility and calibration.
     """
     steps = agents.valid.shape[1]
-    kinds: list[Kind] = ["displacement"]
-    if plausibility:
-        kinds += ["plausibility", "calibration"]
-    columns: list[Column] = []
-    for kind in kinds:
-        columns += columns_of(kind)
-    values = _values(agents, columns, steps)
+    whole = columns_of("displacement")
     ahead = headline(MODES)
     if plausibility:
-        more = [metric for kind in kinds for metric in metrics_of(kind) if metric.ahead]
-        more = [metric for metric in more if MODES not in metric.headline]
-        ahead += [Column(metric, MODES if metric.kind == "displacement" else None) for metric in more]
+        whole += columns_of("plausibility") + columns_of("calibration")
+        more = [column for column in whole if column.metric.ahead and column.k in (None, MODES)]
+        ahead += [column for column in more if MODES not in column.metric.headline]
+    values = _values(agents, whole, steps)
     for second, step in whole_seconds(steps, step_s).items():
         visible = agents.valid[:, step - 1]
         columns = [column._replace(ahead=second) for column in ahead]
@@ -207,15 +191,20 @@ def _values(
     agents: ScoredAgents, columns: Sequence[Column], steps: int
 ) -> dict[Column, NDArray[np.floating]]:
     """Compute the columns of each agent ``[A]`` as if the future ended after ``steps``."""
+    errors = [column for column in columns if column.metric.kind == "displacement"]
+    computed = agent_metrics(*tensors(agents, steps), columns=errors)
+    until = agents.until(steps)
+    levels: NDArray[np.float64] | None = None
     values: dict[Column, NDArray[np.floating]] = {}
-    for kind, of_kind in groupby(columns, lambda column: column.metric.kind):
-        wanted = list(of_kind)
-        if kind == "displacement":
-            errors = agent_metrics(*tensors(agents, steps), columns=wanted)
-            values |= {column: errors[column.title].float().numpy() for column in wanted}
-            continue
-        made = agents.until(steps) if kind == "plausibility" else true_levels(agents, wanted[0].ahead, steps)
-        values |= {column: column.metric.values(made, len(agents)) for column in wanted}
+    for column in columns:
+        if column.metric.kind == "displacement":
+            values[column] = computed[column.title].float().numpy()
+        elif column.metric.kind == "plausibility":
+            values[column] = column.metric.values(until, len(agents))
+        else:
+            if levels is None:
+                levels = true_levels(agents, column.ahead, steps)
+            values[column] = column.metric.values(levels, len(agents))
     return values
 
 
@@ -244,29 +233,23 @@ def agents_table(
 ) -> pa.Table:
     """Build the table of all agents with a future; metrics are null where undefined or not forecast."""
     truth = agents.truth
-    table = pa.table(
-        {
-            "scenario_id": np.array(agents.scenario_ids)[truth["scene"]],
-            **{name: truth[name] for name in ("track_id", *FACTS, *GROUPS)},
-            "predicted": agents.predicted,
-        }
-    )
-
-    def add(field: pa.Field, column: NDArray[Any]) -> None:
-        full = np.full(len(agents.predicted), None if column.dtype == object else np.nan, column.dtype)
-        full[agents.predicted] = column
-        nonlocal table
-        table = table.append_column(field, pa.array(full, field.type, from_pandas=True))
-
+    known = {name: truth[name] for name in ("track_id", *FACTS, *GROUPS)}
+    scenario_ids = np.array(agents.scenario_ids)[truth["scene"]]
+    table = pa.table({"scenario_id": scenario_ids, **known, "predicted": agents.predicted})
+    computed: dict[pa.Field, NDArray[Any]] = {}
     if plausibility:  # what expected calibration errors are computed from
         probability = np.empty(len(agents), object)
         for row, count in enumerate(agents.modes.tolist()):
             probability[row] = agents.probability[row, :count]
-        add(pa.field("probability", pa.list_(pa.float64())), probability)
-        add(pa.field("best", pa.int64()), best_modes(agents).astype(float))
-        add(pa.field("coordinates", pa.int64()), 2.0 * agents.valid.sum(axis=1))
+        computed[pa.field("probability", pa.list_(pa.float64()))] = probability
+        computed[pa.field("best", pa.int64())] = best_modes(agents).astype(float)
+        computed[pa.field("coordinates", pa.int64())] = 2.0 * agents.valid.sum(axis=1)
     for column, value in values.items():
-        add(agent_field(column), value)
+        computed[agent_field(column)] = value
+    for field, value in computed.items():
+        full = np.full(len(agents.predicted), None if value.dtype == object else np.nan, value.dtype)
+        full[agents.predicted] = value
+        table = table.append_column(field, pa.array(full, field.type, from_pandas=True))
     return table
 
 

@@ -94,9 +94,10 @@ def whole_columns(agents: pa.Table) -> list[Column]:
     return [column for column in columns_in(agents) if column.ahead is None and column.after is None]
 
 
-def compared_columns() -> list[Column]:
+def compared_in(agents: pa.Table) -> list[str]:
     """List the columns by which evaluations are compared: headline metrics, and changes between updates."""
-    return headline() + columns_of("streaming")
+    names = [column.name for column in headline() + columns_of("streaming")]
+    return [name for name in names if name in agents.column_names]
 
 
 def members(agents: pa.Table, group: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -181,14 +182,17 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     return found
 
 
-def scene_cells(scenes: pa.Table, group: str) -> list[Cell]:
+def scene_cells(scenes: pa.Table, group: str) -> Cells:
     """Compute the means of the joint metrics over the joint scenes of a group, or over their actors."""
     metrics = metrics_of("joint")
     rows = scenes.filter((pc.field("group") == group) & pc.is_valid(pc.field(metrics[0].name)))
     ones = np.ones(len(rows))
     weight = np.stack([numbers(rows, metric.weight) if metric.weight else ones for metric in metrics], 1)
     total = np.stack([numbers(rows, metric.name) for metric in metrics], 1) * weight
-    return [Cell(len(rows), interval) for interval in ratios(total, weight)]
+    cells: Cells = {}
+    for metric, interval in zip(metrics, ratios(total, weight), strict=True):
+        cells[Column(metric)] = Cell(len(rows), interval)
+    return cells
 
 
 def _codes(names: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
@@ -243,18 +247,16 @@ def bootstrap(values: ArrayLike) -> Interval:
     return interval
 
 
-def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
+def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
     """Compute the expected calibration error of all modes (``ECE``) and of the most probable ones alone.
 
-    ``top ECE`` is that of Guo et al. 2017. Empty without agents.
+    ``top ECE`` is that of Guo et al. 2017.
     """
-    if not len(agents):
-        return {}
     scene, scenes = _codes(agents["scenario_id"])
     best = agents["best"].to_numpy()
     probability = agents["probability"].combine_chunks()
     modes = probability.value_lengths().to_numpy()
-    errors: dict[str, Interval] = {}
+    errors: dict[str, Cell] = {}
     for name, top_only in (("ECE", False), ("top ECE", True)):
         sums = np.zeros((scenes, BINS + 1))
         for count in np.unique(modes):
@@ -265,8 +267,9 @@ def calibration_errors(agents: pa.Table) -> dict[str, Interval]:
             np.add.at(sums, (at, bins), excess)
             np.add.at(sums[:, BINS], at, 1.0)
         drawn = np.concatenate((sums.sum(axis=0)[None], resampled(sums)))
-        error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
-        errors[name] = _bounded(float(error[0]), error[1:])
+        with np.errstate(invalid="ignore"):  # without agents
+            error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
+        errors[name] = Cell(len(agents), _bounded(float(error[0]), error[1:]))
     return errors
 
 

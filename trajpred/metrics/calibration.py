@@ -124,8 +124,8 @@ def apply_temperature(probability: NDArray[np.float64], temperature: float) -> N
 def laplace_levels(error: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the level in [0, 1) of the central Laplace interval that just contains each true coordinate.
 
-    The interval that contains a share q is ``|error| <= -scale ln(1 - q)``. The levels of a calibrated
-    forecast are uniform: a share q of them is at most q.
+    The interval that contains a fraction q is ``|error| <= -scale ln(1 - q)``. The levels of a calibrated
+    forecast are uniform: a fraction q of them is at most q.
 
     Args:
         error: ``[..., 2]`` metres, truth minus the best mode, along the axes of the agent's own frame at its

@@ -273,9 +273,9 @@ MOVING_SPEED = 1.0
 KINEMATIC_LIMITS = {"curvature": 1 / 3, "acceleration": 6.0, "deceleration": 8.0, "lateral": 8.0}
 #: The rules that each mode keeps or breaks by each step.
 RULES = ("off-road", "wrong-way", "infeasible")
-#: A standing agent truly stays within this distance (metres) of its last observed position: jitter of a
+#: A stationary agent truly stays within this distance (metres) of its last observed position: jitter of a
 #: recording is smaller, a step of a pedestrian larger.
-STANDING_M = 0.5
+STATIONARY_M = 0.5
 
 
 @dataclass(frozen=True)
@@ -388,20 +388,20 @@ class FuturesUntil(NamedTuple):
         fraction = (broken * exists).sum(axis=1) / modes[:, 0]
         return np.where(self.futures.applies, fraction, np.nan)
 
-    def standing_drift(self) -> NDArray[np.float64]:
-        """Compute how far the modes of standing agents end from where these stand: ``[A]`` metres.
+    def stationary_drift(self) -> NDArray[np.float64]:
+        """Compute the metres ``[A]`` from where stationary agents are to where their modes end.
 
         The mean by probability, ``Σ_k p_k |end_k - origin|``. NaN for agents that are farther than
-        :data:`STANDING_M` from there at any of these steps, or not seen at the last one.
+        :data:`STATIONARY_M` from their origin at any of these steps, or not seen at the last one.
         """
         futures = self.futures
         valid = futures.valid[:, : self.steps]
         away = norm(futures.target[:, : self.steps] - futures.origin[:, None])
         farthest = np.where(valid, away, 0.0).max(axis=1)
-        stands = valid[:, -1] & (farthest <= STANDING_M)
+        stationary = valid[:, -1] & (farthest <= STATIONARY_M)
         end = norm(futures.trajectory[:, :, self.steps - 1] - futures.origin[:, None])
         drift = (futures.probability * end).sum(axis=1)
-        return np.where(stands, drift, np.nan)
+        return np.where(stationary, drift, np.nan)
 
 
 def collision_probability(until: FuturesUntil) -> NDArray[np.float64]:

@@ -15,9 +15,7 @@ from trajpred.data.registry import REGISTRIES, Registry, package_of
 from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError, quoted, require
 from trajpred.metrics.calibration import fraction_within
-from trajpred.metrics.consistency import Matched
-from trajpred.metrics.displacement import missed, mode_errors, of_best, with_brier
-from trajpred.metrics.joint import joint_modes
+from trajpred.metrics.displacement import Matched, joint_modes, missed, mode_errors, of_best, with_brier
 from trajpred.metrics.plausibility import FuturesUntil, collision_probability
 
 if TYPE_CHECKING:  # tables of results need no torch
@@ -37,11 +35,11 @@ class Metric:
         compute: returns one value per agent ``[A]``, or per scene ``[S]``. Its argument depends on ``kind``.
         label: what is measured, for titles of curves.
         unit: ``m``, ``rad``, or empty for fractions.
-        kind: ``displacement`` (computed from :class:`~trajpred.metrics.displacement.Errors`),
-            ``plausibility`` (from :class:`~trajpred.metrics.plausibility.FuturesUntil`) and ``calibration``
-            (from levels, :func:`~trajpred.metrics.calibration.laplace_levels`), both only with
-            ``--plausibility``, ``joint`` (from :class:`~trajpred.metrics.joint.JointModes`), or ``streaming``
-            (from :class:`~trajpred.metrics.consistency.Matched`, only with ``stress --updates``).
+        kind: what it is computed from: ``displacement`` from :class:`~trajpred.metrics.displacement.Errors`,
+            ``joint`` from :class:`~trajpred.metrics.displacement.JointModes`; ``streaming`` (only with
+            ``stress --updates``) from :class:`~trajpred.metrics.displacement.Matched`; and only with
+            ``--plausibility``: ``plausibility`` from :class:`~trajpred.metrics.plausibility.FuturesUntil`,
+            ``calibration`` from levels (:func:`~trajpred.metrics.calibration.laplace_levels`).
         ks: the K of a displacement metric in an evaluation.
         headline: those K of its columns in comparisons; a metric with any is in training curves, and one with
             K = 6 in breakdowns, by seconds ahead, and on the page.
@@ -132,7 +130,7 @@ _STANDARD = (
     _plausibility("off-road futures", lambda until: until.fraction_of_modes("off-road"), ahead=True),
     _plausibility("wrong-way futures", lambda until: until.fraction_of_modes("wrong-way"), ahead=True),
     _plausibility("infeasible futures", lambda until: until.fraction_of_modes("infeasible"), ahead=True),
-    _plausibility("standing drift", FuturesUntil.standing_drift, unit="m", ahead=True),
+    _plausibility("standing drift", FuturesUntil.stationary_drift, unit="m", ahead=True),
     _calibration("held by 50% interval", partial(fraction_within, level=0.5)),
     _calibration("held by 80% interval", partial(fraction_within, level=0.8), ahead=True),
     _calibration("held by 90% interval", partial(fraction_within, level=0.9)),
@@ -234,7 +232,7 @@ def joint_metrics(
     """Compute the joint metrics ``[S]`` of each scene by name.
 
     NaN for scenes whose probabilities are not finite. Arguments are those of
-    :func:`~trajpred.metrics.joint.joint_modes`.
+    :func:`~trajpred.metrics.displacement.joint_modes`.
     """
     import torch
 

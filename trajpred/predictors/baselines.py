@@ -37,7 +37,7 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
 
 
 def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Extrapolate every track at constant speed and turn rate (CTRV), on a circle; standing tracks stay.
+    """Extrapolate every track at constant speed and turn rate (CTRV), on a circle; stationary tracks stay.
 
     The circle starts in the direction of motion, which differs from the heading of a reversing car. The turn
     rate is the least-squares slope of the headings of the last second, of which any may be turned by π.

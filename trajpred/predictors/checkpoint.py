@@ -86,7 +86,7 @@ class CheckpointPredictor(ModelPredictor):
 
     Args:
         checkpoint: the path of a checkpoint, or the name of pretrained weights.
-        joint: forecast joint futures: mode k of all agents of a scene is one world.
+        joint: forecast joint futures: mode k of all agents of a scene is one joint mode.
 
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.
@@ -154,23 +154,26 @@ class CheckpointPredictor(ModelPredictor):
 
     def _warn_of_unseen_maps(self, batch: ScenarioBatch, lane_scene: NDArray[np.int64]) -> None:
         """Warn, once for each predictor, of a map none of whose lanes the model reads."""
+        if self.warned:
+            return
         lanes = np.bincount(batch.lane_scene, minlength=len(batch))
         seen = np.bincount(lane_scene, minlength=len(batch))
         unseen = np.flatnonzero((lanes > 0) & (seen == 0))
-        if not len(unseen) or self.warned:
+        if not len(unseen):
             return
         self.warned = True
-        name = batch.scenario_id[unseen[0]]
+        scene = unseen[0]
         radius = self.model.scene.features.lane_radius_m
-        problem = (
-            f"{name}: {self.name} reads 0 of {lanes[unseen[0]]:,} lanes, all are farther than {radius:g} m"
-        )
-        warnings.warn(f"{problem} from every road user: check the frame and origin of the map", stacklevel=2)
+        problem = f"{batch.scenario_id[scene]}: {self.name} reads 0 of {lanes[scene]:,} lanes, all are"
+        problem += f" farther than {radius:g} m from every road user: check the frame and origin of the map"
+        warnings.warn(problem, stacklevel=2)
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         forecasts = self.model.forecast(self._batch(scenarios), joint=self.joint)
         if self.temperature != 1.0 and not self.joint:  # fitted to marginal forecasts
-            forecasts = [_with_temperature(forecast, self.temperature) for forecast in forecasts]
+            for row, forecast in enumerate(forecasts):
+                probability = apply_temperature(forecast.probability, self.temperature)
+                forecasts[row] = replace(forecast, probability=probability)
         if self.mirror:
             forecasts = [_reflect(forecast) for forecast in forecasts]
         return forecasts
@@ -248,11 +251,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
     require(has_attention(predictor), "attention", problem)
     assert isinstance(predictor, CheckpointPredictor)
     return predictor.attention(scenarios)
-
-
-def _with_temperature(forecast: Forecast, temperature: float) -> Forecast:
-    """Return the forecast with calibrated probabilities."""
-    return replace(forecast, probability=apply_temperature(forecast.probability, temperature))
 
 
 def _reflect(forecast: Forecast) -> Forecast:

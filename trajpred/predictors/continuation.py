@@ -26,10 +26,10 @@ from trajpred.model.checkpoint import read_checkpoint
 from trajpred.model.pretrained import locate
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
 
-#: Road users that moved less than STANDING_M in the last STANDING_S seconds stand. They stay exactly where
-#: they are if the future that was drawn for them ends within STAYS_M: noise of a tracker is no motion.
-STANDING_S = 1.0
-STANDING_M = 0.5
+#: Road users that moved less than STATIONARY_M in the last STATIONARY_S seconds are stationary. They stay
+#: exactly where they are if the future that was drawn for them ends within STAYS_M: noise is no motion.
+STATIONARY_S = 1.0
+STATIONARY_M = 0.5
 STAYS_M = 1.5
 
 
@@ -134,7 +134,7 @@ def _extend(scenario: Scenario, forecast: Forecast, draw: NDArray[np.float64], m
     path = forecast.trajectory[row, mode, :steps]
 
     last = tracks.position[continues, -1]
-    stays = _standing(tracks, scenario.step_s)[continues] & (norm(path[:, -1] - last) < STAYS_M)
+    stays = _stationary(tracks, scenario.step_s)[continues] & (norm(path[:, -1] - last) < STAYS_M)
     path = np.where(stays[:, None, None], last[:, None], path)
 
     future = np.zeros((len(tracks), steps, 2))
@@ -155,16 +155,16 @@ def _extend(scenario: Scenario, forecast: Forecast, draw: NDArray[np.float64], m
 
 
 def _headings(velocity: NDArray[np.float64], last: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the direction of travel ``[A, steps]``, or the one before where an agent stands."""
+    """Return the direction of travel ``[A, steps]``, or the one before where an agent is stationary."""
     moves = norm(velocity) > STANDING_SPEED
     return hold_last(direction(velocity), moves, last)
 
 
-def _standing(tracks: Tracks, step_s: float) -> NDArray[np.bool_]:
-    """Return whether each track ``[A]`` has hardly moved within the last :data:`STANDING_S` seconds."""
-    before = max(0, tracks.valid.shape[1] - 1 - round(STANDING_S / step_s))
+def _stationary(tracks: Tracks, step_s: float) -> NDArray[np.bool_]:
+    """Return whether each track ``[A]`` has hardly moved within the last :data:`STATIONARY_S` seconds."""
+    before = max(0, tracks.valid.shape[1] - 1 - round(STATIONARY_S / step_s))
     moved = norm(tracks.position[:, -1] - tracks.position[:, before])
-    return tracks.valid[:, before] & (moved < STANDING_M)
+    return tracks.valid[:, before] & (moved < STATIONARY_M)
 
 
 def _with_tracks(scenario: Scenario, tracks: Tracks) -> Scenario:

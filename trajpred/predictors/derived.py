@@ -249,11 +249,11 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
 
     probability = joined("probability") / len(forecasts)
     count = min(modes, probability.shape[1])
-    share, weight = cluster(joined("trajectory"), probability, count)
+    fraction, weight = cluster(joined("trajectory"), probability, count)
 
     def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = values.reshape(*values.shape[:2], int(np.prod(values.shape[2:])))
-        return (share @ flat).reshape(*share.shape[:2], *values.shape[2:])
+        return (fraction @ flat).reshape(*fraction.shape[:2], *values.shape[2:])
 
     angle = joined("heading")
     heading = np.stack((np.cos(angle), np.sin(angle)), -1)

@@ -23,7 +23,7 @@ class BaselinePredictor(Predictor):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.joint = name != "lane_following"  # a single mode is a world
+        self.joint = name != "lane_following"  # a single mode is a joint mode
         self.fork_safe = True
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
@@ -58,7 +58,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     Args:
         checkpoint: a name in :data:`PREDICTORS` or of pretrained weights, or the path of a checkpoint, a
             bundle or a predictions file.
-        joint: mode k of all agents of a scene is one world, as always in a file of several tracks.
+        joint: mode k of all agents of a scene is one joint mode, as always in a file of several tracks.
 
     Raises:
         DataError: there is no such predictor, or it has no joint futures.
@@ -113,7 +113,7 @@ def load_ensemble(
         modes: number of modes to merge to; by default six of several predictors, all of one.
 
     Raises:
-        DataError: there is no such predictor, or worlds would be merged.
+        DataError: there is no such predictor, or joint modes would be merged.
     """
     predictors: list[Predictor] = []
     mirrored: list[Predictor] = []
@@ -126,5 +126,5 @@ def load_ensemble(
     predictors += mirrored
     if len(predictors) < 2 and modes is None:
         return predictors[0]
-    require(not joint, "joint", "worlds cannot be merged")
+    require(not joint, "joint", "joint modes cannot be merged")
     return EnsemblePredictor(predictors, DEFAULT_MODES if modes is None else modes)

@@ -21,8 +21,8 @@ from trajpred.errors import require
 
 #: Length of a gap in seconds.
 GAP_S = 0.5
-#: Share of the other agents that is removed.
-REMOVED_SHARE = 0.5
+#: Fraction of the other agents that is removed.
+REMOVED_FRACTION = 0.5
 #: Standard deviation of the noise of positions in metres.
 NOISE_M = 0.2
 #: In :func:`road_users`, stands for the road user nearest to the focal agent.
@@ -103,9 +103,9 @@ def gap(scenario: Scenario) -> Scenario:
 
 
 def fewer_agents(scenario: Scenario) -> Scenario:
-    """Hide the history of a random :data:`REMOVED_SHARE` of the tracks that are neither focal nor scored."""
+    """Hide the history of a :data:`REMOVED_FRACTION` of the tracks that are neither focal nor scored."""
     tracks = scenario.tracks
-    drawn = _random(scenario).random(len(tracks)) < REMOVED_SHARE
+    drawn = _random(scenario).random(len(tracks)) < REMOVED_FRACTION
     removed = (tracks.category < TrackCategory.SCORED) & drawn
     valid = tracks.valid.copy()
     valid[removed, : scenario.num_observed] = False

@@ -17,9 +17,8 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError, require
-from trajpred.predictors.forecast_store import Batch, forecast_store
 from trajpred.predictors.prediction_rows import SCHEMA, X, Y
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Batch, Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
 Agents = Literal["focal", "scored"]
@@ -50,7 +49,7 @@ def predict(
             and all scored ones, for the multi-agent challenge, which needs a predictor of joint futures.
         batch_size: scenarios at once, in each process.
         limit: only the first ``limit`` scenarios.
-        workers: as in :func:`~trajpred.predictors.forecast_store.forecast_store`.
+        workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         progress: show a progress bar.
 
     Raises:

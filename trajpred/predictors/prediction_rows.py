@@ -1,6 +1,10 @@
-"""The rows of a predictions file: read from parquet, grouped by track, checked, modes sorted.
+"""The rows of a predictions file: read from parquet or HDF5, grouped by track, checked, modes sorted.
 
 Sizes: ``R`` rows (one per track and mode), ``B`` tracks of all scenarios.
+
+HDF5 is a ``submission.h5`` of Argoverse 1's challenge, as argoverse-api's ``generate_forecasting_h5`` writes
+it: one dataset ``[N, 3 or 4]``, a row per step, mode after mode: sequence, x, y, and perhaps the probability
+of the mode, without which all are equally likely. It names no tracks: each is the focal one of its sequence.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trajpred.data.checks import as_names, require_names
+from trajpred.data.environment import install_command
 from trajpred.data.files import require_file
 from trajpred.data.forecast import SAME_PROBABILITY
-from trajpred.errors import DataError, require
+from trajpred.errors import DataError, require, require_rows
 
 #: The column of x coordinates.
 X = "predicted_trajectory_x"
@@ -37,6 +42,14 @@ SCHEMA = pa.schema(
 )
 #: A file that claims more rows or uncompressed bytes per byte than this is rejected as damaged.
 MAX_PER_BYTE = 100
+#: The suffix of HDF5 files, the name of their dataset, and F, the steps of every mode.
+H5 = ".h5"
+H5_DATASET = "argoverse_forecasting"
+H5_STEPS = 30
+#: What messages call the track of a sequence.
+FOCAL = "focal"
+#: Deflate packs at most so many bytes into one: a dataset that claims more is rejected as damaged.
+H5_MAX_PER_BYTE = 1032
 #: Tolerance of a sum of probabilities.
 SUM_TOLERANCE = 1e-3
 
@@ -184,6 +197,79 @@ def _read_lists(file: pq.ParquetFile, name: str) -> Lists:
     return Lists(column.flatten().to_numpy(zero_copy_only=False), length.cumsum() - length, length)
 
 
+def read_submission(path: Path) -> Rows:
+    """Read the rows. Raises: DataError naming the file and what in it is not as the challenge defines it."""
+    require_file(path)
+    try:
+        return _rows_of_steps(_h5_table(path))
+    except DataError as error:
+        raise error.located(path) from None
+
+
+def _h5_table(path: Path) -> NDArray[np.float64]:
+    """Read the dataset ``[N, 3 or 4]``."""
+    try:
+        import h5py
+    except ImportError:
+        raise DataError(f"needs h5py: {install_command('h5')}") from None
+    try:
+        with h5py.File(path) as file:
+            table = file.get(H5_DATASET)
+            missing = "is missing: the file needs a dataset of this name"
+            require(isinstance(table, h5py.Dataset), H5_DATASET, missing)
+            require(table.dtype.kind in "fiu", H5_DATASET, f"must contain numbers, contains {table.dtype}")
+            fits = table.ndim == 2 and table.shape[1] in (3, 4)
+            columns = "must have 3 or 4 columns (sequence, x, y, perhaps probability)"
+            require(fits, H5_DATASET, f"{columns}, has shape {table.shape}")
+            plausible = table.nbytes <= H5_MAX_PER_BYTE * path.stat().st_size
+            require(plausible, H5_DATASET, f"claims to unpack the file to {table.nbytes} bytes")
+            return np.asarray(table, np.float64)
+    except DataError:
+        raise
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"is not a readable HDF5 file ({error})") from None
+
+
+def _rows_of_steps(table: NDArray[np.float64]) -> Rows:
+    """Cut the steps into modes. Raises: DataError if that is impossible."""
+    number = table[:, 0]
+    whole = (np.abs(number) < 2**53) & (number == np.floor(number))
+    require_rows(whole, "sequence", "must be a whole number")
+    first = np.flatnonzero(np.diff(number, prepend=np.nan) != 0)
+    ids = [str(int(one)) for one in number[first]]
+    _, where = np.unique(number[first], return_index=True)
+    _require_of_each(np.isin(np.arange(len(ids)), where), ids, "sequence", "is in two places of the file")
+    steps = np.diff(first, append=len(table))
+    _require_of_each(
+        steps % H5_STEPS == 0, ids, "sequence", f"must have {H5_STEPS} rows for each of its modes"
+    )
+    modes = steps // H5_STEPS
+    scenario = np.repeat(np.arange(len(ids)), modes)
+    probability = 1 / modes[scenario]
+    if table.shape[1] == 4:
+        by_step = table[:, 3].reshape(-1, H5_STEPS)
+        probability = by_step.max(axis=1)
+        varies = np.bincount(scenario, probability > by_step.min(axis=1), len(ids)) > 0
+        _require_of_each(~varies, ids, "probability", f"must be the same in the {H5_STEPS} rows of a mode")
+    start = H5_STEPS * np.arange(len(scenario))
+    length = np.full(len(scenario), H5_STEPS)
+    return Rows(
+        scenario=scenario,
+        scenario_ids=ids,
+        track=np.zeros_like(scenario),
+        track_ids=[FOCAL],
+        probability=probability,
+        x=Lists(table[:, 1], start, length),
+        y=Lists(table[:, 2], start, length),
+    )
+
+
+def _require_of_each(correct: NDArray[np.bool_], ids: list[str], field: str, message: str) -> None:
+    """Raise :class:`DataError` that names the first sequence that is not correct."""
+    if not correct.all():
+        raise DataError(f"{message}: sequence {ids[correct.argmin()]}", field=field)
+
+
 def group_tracks(rows: Rows) -> Tracks:
     """Group the rows by track."""
     key = rows.scenario * len(rows.track_ids) + rows.track
@@ -259,7 +345,7 @@ def sort_modes(tracks: Tracks) -> tuple[Tracks, NDArray[np.int64]]:
     """Sort each track's modes by descending probability; also return the scenarios with marginal predictions.
 
     Equal modes keep their order. Where the tracks of a scenario share their probabilities up to rounding, all
-    take the order of the first track, so that mode k stays one world.
+    take the order of the first track, so that mode k stays one joint mode.
     """
     owner = tracks.owner
     p = tracks.probability

@@ -1,8 +1,8 @@
 """Predictions files: forecasts in the format of the Argoverse 2 challenges (parquet) or Argoverse 1's (HDF5).
 
 A row per track and mode: ``scenario_id``, ``track_id``, ``probability``, ``predicted_trajectory_x`` and
-``predicted_trajectory_y`` (lists, metres, city frame). Mode k of all tracks of a scenario is one world.
-HDF5 is described in :mod:`~trajpred.predictors.submission_h5`.
+``predicted_trajectory_y`` (lists, metres, city frame). Mode k of all tracks of a scenario is one joint mode.
+HDF5 is described in :mod:`~trajpred.predictors.prediction_rows`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.features.agents import last_poses
 from trajpred.predictors.baselines import last_observed
-from trajpred.predictors.prediction_rows import Rows, Tracks, check, group_tracks, read_rows, sort_modes
+from trajpred.predictors.prediction_rows import (
+    H5,
+    Rows,
+    Tracks,
+    check,
+    group_tracks,
+    read_rows,
+    read_submission,
+    sort_modes,
+)
 from trajpred.predictors.predictor import Predictor, future_steps
-from trajpred.predictors.submission_h5 import SUFFIX as H5
-from trajpred.predictors.submission_h5 import read_submission
 
 #: The suffixes of predictions files.
 SUFFIXES = (".parquet", H5)
@@ -42,7 +49,7 @@ class PredictionsFile:
     Attributes:
         path: the file.
         scenario_ids: all scenarios in the file, in file order.
-        joint: by scenario, whether its tracks share their probabilities: mode k is then one world.
+        joint: by scenario, whether its tracks share their probabilities: mode k is then one joint mode.
         single: no scenario has more than one track, as in the single-agent challenge.
         problems: by scenario, problems in sentences; the tracks they name are omitted.
         note: a remark on the whole file, usually empty.

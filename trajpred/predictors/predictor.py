@@ -1,12 +1,23 @@
-"""The base class of predictors."""
+"""The base class of predictors, and their forecasts of a store: batch by batch, in one process or several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import multiprocessing
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple, TypeAlias
 
+from trajpred.data.environment import processes
+from trajpred.data.files import progress_bar
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
+from trajpred.errors import DataError, require
+from trajpred.store import ScenarioStore
+from trajpred.store.jobs import serve
 
 
 class Predictor:
@@ -15,7 +26,7 @@ class Predictor:
     Attributes:
         name: the name in tables.
         training: how the model was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
-        joint: whether mode k of all agents of a scene is one world.
+        joint: whether mode k of all agents of a scene is one joint mode.
         how: the way of forecasting, where a model has several (``joint``, ``mirrored``).
         fork_safe: whether it also works in forked processes: it has no state and no GPU of this one.
 
@@ -50,3 +61,123 @@ class Predictor:
 def future_steps(scenario: Scenario) -> int:
     """Return the steps to predict: those of the scenario, or 6 s if it ends with the observed ones."""
     return scenario.num_steps - scenario.num_observed or round(6 / scenario.step_s)
+
+
+#: Scenarios and their forecasts.
+Batch: TypeAlias = tuple[list[Scenario], list[Forecast]]
+
+
+class Job(NamedTuple):
+    """What every process computes: the predictor, and where its scenarios are.
+
+    Attributes:
+        labelled: leave out scenarios without a future.
+    """
+
+    predictor: Predictor
+    store: ScenarioStore
+    labelled: bool
+
+    def scenarios(self, rows: Sequence[int]) -> list[Scenario]:
+        """Read the recorded part of the scenarios of ``rows``."""
+        scenarios = [self.store[row].without_continuation() for row in rows]
+        if not self.labelled:
+            return scenarios
+        return [scenario for scenario in scenarios if scenario.has_future]
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        """Read and forecast the scenarios of ``rows``, of which there may be none."""
+        scenarios = self.scenarios(rows)
+        forecasts = self.predictor(scenarios) if scenarios else []
+        return scenarios, forecasts
+
+
+#: The job of a worker process, inherited when it is forked.
+_job: Job | None = None
+
+
+def forecast_store(
+    predictor: Predictor,
+    store: ScenarioStore,
+    *,
+    labelled: bool = False,
+    batch_size: int = 16,
+    limit: int | None = None,
+    workers: int = 1,
+    progress: bool = False,
+) -> Iterator[Batch]:
+    """Yield the scenarios of each batch and their forecasts, in the order of the store.
+
+    Args:
+        labelled: leave out scenarios without a future.
+        batch_size: scenarios at once, in each process.
+        limit: only the first ``limit`` scenarios.
+        workers: processes, -1 for all cores. One is used where more are of no use: for GPUs, onboard bundles
+            and predictions files (:attr:`Predictor.fork_safe`), and on systems that cannot fork.
+        progress: show a progress bar.
+
+    Raises: DataError if a number is out of range, the model is for other lengths, or a process dies.
+    """
+    require(batch_size > 0, "batch_size", "must be positive")
+    require(limit is None or limit > 0, "limit", "must be positive")
+    count = len(store) if limit is None else min(limit, len(store))
+    batches = list(in_batches(range(count), batch_size))
+    job = Job(predictor, store, labelled)
+    used = min(processes(workers), len(batches))
+    if not predictor.fork_safe or "fork" not in multiprocessing.get_all_start_methods():
+        used = 1
+    results = _forked(job, batches, used) if used > 1 else map(job.batch, batches)
+    with progress_bar(total=count, unit=" scenarios", desc=predictor.name, shown=progress) as bar:
+        for rows, result in zip(batches, results, strict=True):
+            yield result
+            bar.update(len(rows))
+
+
+def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Split ``rows`` into runs of at most ``size``."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[Batch]:
+    """Forecast in ``count`` forked processes of one thread, which share the model's memory."""
+    global _job
+    _job = job
+    context = multiprocessing.get_context("fork")
+    pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
+    waiting: deque[Future[tuple[list[Forecast], list[str]]]] = deque()
+    warned = False
+    try:
+        remaining = deque(batches)
+        for rows in batches:
+            while remaining and len(waiting) < 2 * count:
+                waiting.append(pool.submit(_forecast, remaining.popleft()))
+            # The scenarios are read again here, which takes less than sending them.
+            scenarios = job.scenarios(rows)
+            forecasts, problems = waiting.popleft().result()
+            if problems and not warned:
+                warned = True  # the other processes repeat it
+                warnings.warn(problems[0], stacklevel=2)
+            yield scenarios, forecasts
+    except BrokenProcessPool:
+        problem = "a process died, possibly out of memory; try fewer workers"
+        raise DataError(problem, field="workers") from None
+    finally:
+        _job = None
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(parent: int) -> None:
+    """Prepare a worker process, which ends with ``parent``."""
+    import torch  # predictions files are read without it
+
+    torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+    serve(parent)
+
+
+def _forecast(rows: Sequence[int]) -> tuple[list[Forecast], list[str]]:
+    """Forecast, and return the warnings about the scenarios, too."""
+    assert _job is not None
+    with warnings.catch_warnings(record=True) as said:
+        _, forecasts = _job.batch(rows)
+    return forecasts, [str(warning.message) for warning in said if warning.category is UserWarning]

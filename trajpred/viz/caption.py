@@ -130,7 +130,7 @@ def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) 
     """Describe the scored tracks if there are several; of joint forecasts, the best joint mode."""
     import torch
 
-    from trajpred.evaluation.truth import groups_of
+    from trajpred.evaluation.agents import groups_of
 
     rows = np.flatnonzero(groups_of(scenario)["scored"])
     metrics = track_metrics(scenario, forecast, rows, world)

@@ -21,10 +21,9 @@ from trajpred.metrics import headline
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.checkpoint import attention_of, has_attention
 from trajpred.predictors.derived import StreamedPredictor
-from trajpred.predictors.forecast_store import in_batches
 from trajpred.predictors.perturbations import road_users
 from trajpred.predictors.perturbations import without as remove_tracks
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Predictor, in_batches
 from trajpred.viz.page.data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 

@@ -15,8 +15,8 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import require
+from trajpred.evaluation.agents import groups_of, truth_of
 from trajpred.evaluation.results import finite
-from trajpred.evaluation.truth import groups_of, truth_of
 from trajpred.evaluation.updates import score_stream, update_columns
 from trajpred.metrics import agent_metrics, final_error, headline
 from trajpred.metrics.registry import MODES

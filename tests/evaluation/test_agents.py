@@ -15,10 +15,9 @@ from trajpred.data.motion import MOVED_M
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
-from trajpred.evaluation.agents import ScoredAgents
+from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, groups_of, manoeuvres, truth_of
 from trajpred.evaluation.score import score_agents
 from trajpred.evaluation.table import FACTS
-from trajpred.evaluation.truth import MANOEUVRES, groups_of, manoeuvres, truth_of
 from trajpred.predictors import load_predictor
 
 STEPS = np.arange(1, 61) / 60
