@@ -42,7 +42,7 @@ from trajpred.sources.argoverse2 import archive_of, read_archive, read_scenario
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.format import encode_row
 from trajpred.store.jobs import write_shard
-from trajpred.store.prepare import ROOT, SAMPLE_RAW
+from trajpred.store.sample import ROOT, SAMPLE_RAW
 from trajpred.training.data_module import SceneDataset
 from trajpred.training.lit_forecaster import LitForecaster
 

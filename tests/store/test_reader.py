@@ -18,8 +18,8 @@ from tests.store.scenarios import OPTIONS, full_map, made
 from trajpred.data.batch import ScenarioBatch
 from trajpred.errors import DataError
 from trajpred.store import ScenarioStore, find_scenarios, prepare
-from trajpred.store.prepare import store_of
 from trajpred.store.reader import sealed, unsealed
+from trajpred.store.sample import store_of
 
 Raw = Callable[..., Path]
 

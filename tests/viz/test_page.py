@@ -28,7 +28,7 @@ from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.perturbations import road_users, without
 from trajpred.store import ScenarioStore, ensure_store
-from trajpred.store.prepare import SAMPLE_STORE
+from trajpred.store.sample import SAMPLE_STORE
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.page import SCRIPTS
 from trajpred.viz.page.data import (

@@ -101,7 +101,7 @@ def prepare(
             what another teacher continued.
     """
     from trajpred.store import prepare as prepare_store
-    from trajpred.store.prepare import SAMPLE_RAW, SAMPLE_STORE, require_sample
+    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE, require_sample
 
     raw = raw or require_sample()
     store = store or SAMPLE_STORE

@@ -113,7 +113,7 @@ def predict(
     rows = open_split(store, split, half)
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
-    from trajpred.store.prepare import store_words
+    from trajpred.store.sample import store_words
 
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     scenarios, tracks = write(
@@ -242,7 +242,7 @@ def export(
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
         return 0
-    from trajpred.store.prepare import store_words
+    from trajpred.store.sample import store_words
 
     words = ["--checkpoint", str(out), *store_words(rows.path)]
     if split != "val":

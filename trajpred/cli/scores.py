@@ -203,7 +203,7 @@ def _suggest_page(
     """Print the command for the page of both models with the scenarios that changed most."""
     from trajpred.data.registry import import_words
     from trajpred.evaluation.report import MOST_CHANGED, most_changed
-    from trajpred.store.prepare import store_words
+    from trajpred.store.sample import store_words
 
     improved, degraded = most_changed(before, after, count or MOST_CHANGED)
     names = [*improved, *degraded]

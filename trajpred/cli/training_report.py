@@ -15,7 +15,7 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.derived import of_same_seconds
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
-from trajpred.store.prepare import store_words
+from trajpred.store.sample import store_words
 from trajpred.training.record import RunHistory
 from trajpred.training.train import TrainedRun
 from trajpred.viz.curves import draw_curves

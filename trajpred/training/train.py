@@ -27,7 +27,7 @@ from trajpred.errors import DataError, require
 from trajpred.model.checkpoint import CONFIG, TRAINING
 from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore, ensure_store
-from trajpred.store.prepare import SAMPLE_STORE
+from trajpred.store.sample import SAMPLE_STORE
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
     STOPPED,
