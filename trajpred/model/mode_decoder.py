@@ -13,7 +13,7 @@ from trajpred.data.geometry import Pose, direction, to_global
 from trajpred.errors import require, require_not_negative
 from trajpred.features.config import LENGTH_SCALE
 from trajpred.features.lane_futures import MODES
-from trajpred.features.relations import edge_features
+from trajpred.features.scene_graph import edge_features
 from trajpred.model.heads import CurveHead
 from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
 from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trajpred.data.geometry import POSE_SCALE
 from trajpred.errors import require
-from trajpred.features.relations import EDGE_KINDS
+from trajpred.features.scene_graph import EDGE_KINDS
 from trajpred.model.published_encoders import lane_topology
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import TokenGraph

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from trajpred.errors import require
-from trajpred.features.relations import EDGE_KINDS
+from trajpred.features.scene_graph import EDGE_KINDS
 from trajpred.model.attention import Pairs
 from trajpred.model.token_encoder import TokenEncoder, require_sizes
 from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph

@@ -12,7 +12,7 @@ from torch_geometric.data import HeteroData
 from trajpred.data.geometry import Pose, direction, last_step, norm, relative_pose, rotate, unit_vector
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.features.config import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
-from trajpred.features.relations import (
+from trajpred.features.scene_graph import (
     AGENT_TO_AGENT,
     AGENT_TO_LANE,
     EDGE_KINDS,

@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 
 from trajpred.data.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.features.config import edge_channels
-from trajpred.features.relations import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
+from trajpred.features.scene_graph import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, distances, edge_features
 from trajpred.nn import Layout
 from trajpred.nn.segment import LOWEST
 
