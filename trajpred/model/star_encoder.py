@@ -20,8 +20,7 @@ from trajpred.features.scene_graph import (
     edge_features,
 )
 from trajpred.model.attention import Pairs
-from trajpred.model.token_encoder import SceneTokens, TokenEncoder, require_sizes
-from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
+from trajpred.model.scene_encoder import EDGE_CHANNELS, SceneTokens, TokenEncoder, TokenGraph, require_sizes
 from trajpred.nn import mlp
 from trajpred.nn.published.gat import GATEncoder
 from trajpred.nn.published.padded_attention import PaddedAttention
