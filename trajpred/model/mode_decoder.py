@@ -38,8 +38,8 @@ from trajpred.nn import (
     at_least_float32,
     mlp,
 )
+from trajpred.nn.attention import reached_by
 from trajpred.nn.edge_attention import Operator
-from trajpred.nn.edges import reached_by
 from trajpred.nn.segment import LOWEST
 
 #: Displacement (m) around which the heading of the agent fades in as the direction of a mode.

@@ -18,7 +18,6 @@ from trajpred.features.scene_graph import EDGE_KINDS
 from trajpred.model.attention import Pairs
 from trajpred.model.scene_encoder import EDGE_CHANNELS, TokenEncoder, TokenGraph, require_sizes
 from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
-from trajpred.nn.published.graph_structure import EdgeEncoding
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
@@ -26,6 +25,7 @@ from trajpred.nn.published.graph_transformer import (
 )
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import BiasedAttention, PaddedAttention
+from trajpred.nn.published.structural_bias import EdgeEncoding
 from trajpred.nn.published.transformer_conv import TransformerConv
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 

@@ -20,7 +20,7 @@ from trajpred.features.config import EDGE_POSE, HISTORY, LANE_KINDS, LANE_POINT,
 from trajpred.features.scene_graph import AGENT_TO_AGENT, EDGE_KINDS, RELATIONS, edge_features
 from trajpred.model.attention import Pairs, recorded, records
 from trajpred.nn import EdgeBias, Edges, GraphAttention, GraphTransformerLayer, Layout, mlp
-from trajpred.nn.edges import reached_by
+from trajpred.nn.attention import reached_by
 from trajpred.nn.segment import LOWEST
 
 #: The page about encoders and decoders of users.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.nn.published.random_graphs import random_edges
 from trajpred.nn import GraphStructure, Layout, shortest_paths
-from trajpred.nn.published.graph_structure import UNREACHABLE, direct_edges, path_edges
+from trajpred.nn.published.structural_bias import UNREACHABLE, direct_edges, path_edges
 
 SIZES = [6, 1, 9, 4]
 

@@ -10,8 +10,7 @@ from torch.testing import assert_close
 
 from tests.nn.published.random_graphs import TYPES, random_graph
 from trajpred.nn import StructuralBias
-from trajpred.nn.published.graph_structure import UNREACHABLE
-from trajpred.nn.published.structural_bias import EdgeBias2D, ShortestPathBias
+from trajpred.nn.published.structural_bias import UNREACHABLE, EdgeBias2D, ShortestPathBias
 from trajpred.nn.segment import LOWEST
 
 HEADS = 2
