@@ -18,8 +18,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from trajpred.data.batch import ScenarioBatch
-from trajpred.data.geometry import POSE_SCALE
-from trajpred.data.laplacian import laplacian_eigenvectors
+from trajpred.data.geometry import POSE_SCALE, laplacian_eigenvectors
 from trajpred.data.ragged import rank_in_scene
 from trajpred.data.scenario import Scenario
 from trajpred.features.agents import AgentFeatures, agent_features, focal_poses

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import require_probabilities
 from trajpred.data.geometry import norm
-from trajpred.data.modes import require_probabilities
 from trajpred.errors import require
 
 #: Only the most probable modes are matched: this many.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
-from trajpred.data.modes import join
+from trajpred.data.forecast import join_modes
 from trajpred.errors import DataError, quoted, require
 from trajpred.features.config import LENGTH_SCALE
 from trajpred.model.scene_encoder import PAGE, SceneTokens
@@ -50,7 +50,7 @@ class Prediction:
             return self
         logits = self.logits.unflatten(1, (self.groups, -1))
         probability = logits.softmax(2).flatten(1) / self.groups
-        share, weight = join(self.trajectory, probability, logits.shape[2])
+        share, weight = join_modes(self.trajectory, probability, logits.shape[2])
         trajectory = _weighted_sum(share, self.trajectory)
         scale = _weighted_sum(share, self.scale)
         return Prediction(trajectory, scale, weight.log())

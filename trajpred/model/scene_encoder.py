@@ -168,17 +168,14 @@ class _StridedConv(nn.Module):
         windows = torch.cat((x[:, :-2:2], x[:, 1:-1:2], x[:, 2::2]), -1)
         kernel = self.conv.weight.transpose(1, 2).flatten(1)
         x = nn.functional.linear(windows, kernel, self.conv.bias)
-        x = self._normalize(x, observed)
-        return nn.functional.gelu(x) * observed, observed
-
-    def _normalize(self, x: Tensor, observed: Tensor) -> Tensor:
-        """Apply the group norm with mean and variance of the observed steps alone."""
+        # The group norm, with mean and variance of the observed steps alone.
         count = x.shape[2] * observed.sum(1, keepdim=True)
         weight = observed / count.clamp(min=1)
         x = x - (x * weight).sum((1, 2), keepdim=True)
         variance = (x * x * weight).sum((1, 2), keepdim=True)
         deviation = torch.sqrt(variance + self.norm.eps)
-        return torch.addcmul(self.norm.bias, x / deviation, self.norm.weight)
+        x = torch.addcmul(self.norm.bias, x / deviation, self.norm.weight)
+        return nn.functional.gelu(x) * observed, observed
 
 
 class AgentEncoder(nn.Module):
