@@ -34,8 +34,7 @@ from trajpred.data.plain import read_yaml
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import SceneConfig
-from trajpred.features.relations import edge_features
-from trajpred.features.scene_graph import SceneBatch, build_batch, scene_features
+from trajpred.features.scene_graph import SceneBatch, build_batch, edge_features, scene_features
 from trajpred.nn import EdgeBias, Edges, GraphAttention, Layout, PaddedAttention
 from trajpred.sources import SOURCES
 from trajpred.sources.argoverse2 import archive_of, read_archive, read_scenario

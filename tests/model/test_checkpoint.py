@@ -11,8 +11,7 @@ import torch
 from tests.model.small import checkpoint_of, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.model import Forecaster
-from trajpred.model.build import build
-from trajpred.model.checkpoint import CONFIG, load_matching, read_checkpoint, training_facts
+from trajpred.model.checkpoint import CONFIG, build, load_matching, read_checkpoint, training_facts
 from trajpred.model.pretrained import locate
 from trajpred.training.lit_forecaster import LitForecaster
 

@@ -17,10 +17,9 @@ from trajpred.errors import DataError
 from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder, mode_decoder
-from trajpred.model.heads import bernstein
-from trajpred.model.mode_decoder import end_pose
-from trajpred.model.scene_decoder import Prediction, constant_velocity_of, scene_mean
-from trajpred.model.token_graph import TokenGraph, radius_edges
+from trajpred.model.mode_decoder import MODE_EDGE_KINDS, end_pose, radius_edges
+from trajpred.model.scene_decoder import Prediction, bernstein, constant_velocity_of, scene_mean
+from trajpred.model.scene_encoder import TokenGraph
 from trajpred.predictors.baselines import lane_following
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import LossConfig, prediction_losses
@@ -295,3 +294,34 @@ def test_bernstein_curves_equal_de_casteljau_s(degree: int, steps: int) -> None:
     points: np.ndarray | Tensor = np.random.default_rng(0).normal(0, 5, (degree + 1, 2))
     expected = [curve(np.asarray(points), step / steps) for step in range(1, steps + 1)]
     np.testing.assert_allclose(bernstein(degree, steps).numpy() @ points, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("per_agent", [1, 6])
+def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
+    real: list[Scenario], per_agent: int
+) -> None:
+    batch = batch_of(real)
+    graph = TokenGraph.of(batch)
+    agent = batch["agent"]
+    owner = torch.arange(graph.num_agents).repeat_interleave(per_agent)
+    shifted = agent.position[owner] + 30 * torch.randn(len(owner), 2)
+    anchors = Pose(shifted, agent.heading[owner])
+    index, features, fading = radius_edges(graph, anchors, 30.0, owner, graph.agents.repeat(per_agent))
+    near = torch.linalg.vector_norm(shifted[:, None] - graph.poses.position, dim=-1) <= 30.0
+    expected = near & (agent.batch[owner][:, None] == graph.scene)
+    expected[torch.arange(len(owner)), owner] = True
+    connected = torch.zeros_like(expected)
+    connected[index[1], index[0]] = True
+    assert torch.equal(connected, expected)
+    assert index.shape[1] == expected.sum()
+    assert (index[1].diff() >= 0).all()
+    kind = features[-len(MODE_EDGE_KINDS) :].argmax(0)
+    is_lane = index[0] >= graph.num_agents
+    is_own = index[0] == owner[index[1]]
+    assert torch.equal(kind == MODE_EDGE_KINDS.index("lane"), is_lane)
+    assert torch.equal(kind == MODE_EDGE_KINDS.index("own"), is_own)
+    assert torch.equal(kind == MODE_EDGE_KINDS.index("agent"), ~is_lane & ~is_own)
+    assert len(kind.unique()) == 3
+    distance = torch.linalg.vector_norm(shifted[index[1]] - graph.poses.position[index[0]], dim=-1)
+    expected = ((30.0 - distance) / 6.0).clamp(0.0, 1.0).where(~is_own, 1.0)  # fades out over the last fifth
+    torch.testing.assert_close(fading.exp(), expected, atol=1e-4, rtol=0)

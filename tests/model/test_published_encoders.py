@@ -22,7 +22,7 @@ from trajpred.features.config import GraphConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.model.published_encoders import lane_topology
-from trajpred.model.token_graph import TokenGraph
+from trajpred.model.scene_encoder import TokenGraph
 from trajpred.nn import laplacian_positional_encoding
 
 

@@ -14,7 +14,7 @@ import trajpred.model
 from tests.model.small import batch_of
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
-from trajpred.model.token_encoder import TokenEncoder
+from trajpred.model.scene_encoder import TokenEncoder
 from trajpred.nn.published.gat import GATLayer
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.transformer_conv import TransformerConv

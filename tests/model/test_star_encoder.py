@@ -21,8 +21,8 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.features.config import EDGE_POSE
 from trajpred.model import StarSceneEncoder
+from trajpred.model.scene_encoder import TokenGraph
 from trajpred.model.star_encoder import Stars
-from trajpred.model.token_graph import TokenGraph
 from trajpred.nn import flatten_stars
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trajpred.data.geometry import Pose
 from trajpred.nn import Edges, Layout
-from trajpred.nn.edges import reached_by
+from trajpred.nn.attention import reached_by
 from trajpred.nn.segment import LOWEST
 
 HEADS = 2

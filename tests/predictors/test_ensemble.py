@@ -10,7 +10,7 @@ import torch
 
 from tests.evaluation.predictors import Scattered
 from tests.features.scenes import straight
-from trajpred.data.modes import cluster, join
+from trajpred.data.forecast import cluster_modes, join_modes
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import load_ensemble, load_predictor
@@ -26,7 +26,7 @@ def test_distant_clusters_are_found() -> None:
     end = (np.repeat(centre, 4, 0) + random.normal(0, 0.5, (12, 2)))[order]
     path = end[:, :, None] * np.linspace(0.1, 1, 10)[:, None]
     probability = random.dirichlet(np.ones(12), 5)
-    share, weight = cluster(path, probability, 3)
+    share, weight = cluster_modes(path, probability, 3)
     for agent in range(5):
         bunch = order[agent] // 4
         expected = {tuple(np.flatnonzero(bunch == b)) for b in range(3)}
@@ -41,7 +41,7 @@ def test_paths_that_meet_at_the_end_are_told_apart_by_their_middle() -> None:
     """Two ways around an obstacle, to places that are nearer to each other than the ways are."""
     middle = np.array([[0.0, 4], [0, 4], [0, -4], [0, -4]])
     path = np.stack((middle / 2, middle, middle / 2, [[20.0, 1], [20, -1], [20, 1], [20, -1]]), 1)[None]
-    share, _ = cluster(path, np.full((1, 4), 0.25), 2)
+    share, _ = cluster_modes(path, np.full((1, 4), 0.25), 2)
     assert sorted((share[0] > 0).tolist()) == [[False, False, True, True], [True, True, False, False]]
 
 
@@ -50,7 +50,7 @@ def test_paths_that_meet_at_the_end_are_told_apart_by_their_middle() -> None:
 def test_shares_and_probabilities_sum_to_one(modes: int, spread: float) -> None:
     random = np.random.default_rng(1)
     path, probability = random.normal(0, spread, (30, 12, 4, 2)), random.dirichlet(np.full(12, 0.2), 30)
-    share, weight = cluster(path, probability, modes)
+    share, weight = cluster_modes(path, probability, modes)
     np.testing.assert_allclose(share.sum(2), 1)
     np.testing.assert_allclose(weight.sum(1), 1)
 
@@ -60,7 +60,7 @@ def test_distant_modes_join_the_nearest_of_the_last_ones() -> None:
     end = torch.tensor([[4000.0, 0], [0, 0], [2000, 3000]])
     path = torch.cat((end, end[[2, 0, 1]]))[None, :, None] * torch.linspace(0.1, 1, 10)[:, None]
     probability = torch.tensor([[0.1, 0.2, 0.2, 0.1, 0.3, 0.1]])
-    share, weight = join(path, probability, 3)
+    share, weight = join_modes(path, probability, 3)
     torch.testing.assert_close(weight, torch.tensor([[0.3, 0.4, 0.3]]), atol=1e-4, rtol=0)
     expected = torch.tensor(
         [[0, 0, 2 / 3, 1 / 3, 0, 0], [1 / 4, 0, 0, 0, 3 / 4, 0], [0, 2 / 3, 0, 0, 0, 1 / 3]]
@@ -74,13 +74,13 @@ def test_joined_modes_are_smooth_where_clusters_jump() -> None:
     path = np.repeat(end[None, :, None], 4, 2)
     moved = path + np.array([1e-6, 0]) * (np.arange(3) == 0)[None, :, None, None]
     p = np.array([[0.2, 0.4, 0.4]])
-    assert np.abs(cluster(moved, p, 2)[1] - cluster(path, p, 2)[1]).max() > 0.1
-    a, _ = join(torch.from_numpy(path), torch.from_numpy(p), 2)
-    b, _ = join(torch.from_numpy(moved), torch.from_numpy(p), 2)
+    assert np.abs(cluster_modes(moved, p, 2)[1] - cluster_modes(path, p, 2)[1]).max() > 0.1
+    a, _ = join_modes(torch.from_numpy(path), torch.from_numpy(p), 2)
+    b, _ = join_modes(torch.from_numpy(moved), torch.from_numpy(p), 2)
     torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     inputs = torch.randn(2, 5, 3, 2, dtype=torch.float64, requires_grad=True)
     weights = torch.rand(2, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, w: join(x, w, 2), (inputs, weights))
+    assert torch.autograd.gradcheck(lambda x, w: join_modes(x, w, 2), (inputs, weights))
 
 
 def test_forecast_merged_with_itself_is_unchanged(sample_scenarios: list[Scenario]) -> None:
@@ -129,4 +129,4 @@ def test_modes_without_a_probability_are_not_clustered(value: float) -> None:
     probability = np.full((2, 4), 0.25)
     probability[1, 2] = value
     with pytest.raises(DataError, match=r"'probability'.*row 1$"):
-        cluster(path, probability, 2)
+        cluster_modes(path, probability, 2)

@@ -14,8 +14,7 @@ from trajpred.data.lane_map import LANE_TYPES
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.features.config import BOUNDARIES, FeatureConfig
-from trajpred.features.mirror import mirrored
-from trajpred.features.scene_graph import LaneFeatures, SceneFeatures, scene_features
+from trajpred.features.scene_graph import LaneFeatures, SceneFeatures, mirrored, scene_features
 from trajpred.predictors.perturbations import without_map
 from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut, uniform
 

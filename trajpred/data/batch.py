@@ -122,41 +122,23 @@ class ScenarioBatch:
             DataError: there are no scenarios.
         """
         require(len(scenarios) > 0, "scenarios", "must not be empty")
-        windows = {(scenario.num_observed, scenario.num_steps) for scenario in scenarios}
-        if len(windows) > 1:
-            return cls.joined([cls.of([scenario]) for scenario in scenarios])
-        tracks: list[Tracks] = []
-        lane_maps: list[LaneMap] = []
-        num_tracks: list[int] = []
-        num_lanes: list[int] = []
-        num_crossings: list[int] = []
-        recorded: list[int] = []
-        focal: list[int] = []
-        names: list[str] = []
-        step_s: list[float] = []
+        parts: list[ScenarioBatch] = []
         for scenario in scenarios:
-            tracks.append(scenario.tracks)
-            lane_maps.append(scenario.map)
-            num_tracks.append(len(scenario.tracks))
-            num_lanes.append(len(scenario.map))
-            num_crossings.append(len(scenario.map.crossing_id))
-            recorded.append(scenario.num_steps - scenario.continued)
-            focal.append(scenario.focal)
-            names.append(scenario.scenario_id)
-            step_s.append(scenario.step_s)
-        scene = np.arange(len(scenarios))
-        return cls(
-            scenario_id=np.array(names),
-            step_s=np.array(step_s),
-            num_observed=scenarios[0].num_observed,
-            recorded=np.array(recorded),
-            focal=np.add(_starts(num_tracks), focal),
-            tracks=concatenate(tracks),
-            track_scene=np.repeat(scene, num_tracks),
-            map=concatenate(lane_maps),
-            lane_scene=np.repeat(scene, num_lanes),
-            crossing_scene=np.repeat(scene, num_crossings),
-        )
+            num_crossings = len(scenario.map.crossing_id)
+            part = cls(
+                scenario_id=np.array([scenario.scenario_id]),
+                step_s=np.array([scenario.step_s]),
+                num_observed=scenario.num_observed,
+                recorded=np.array([scenario.num_steps - scenario.continued]),
+                focal=np.array([scenario.focal]),
+                tracks=scenario.tracks,
+                track_scene=np.zeros(len(scenario.tracks), np.int64),
+                map=scenario.map,
+                lane_scene=np.zeros(len(scenario.map), np.int64),
+                crossing_scene=np.zeros(num_crossings, np.int64),
+            )
+            parts.append(part)
+        return cls.joined(parts)
 
 
 def _starts(counts: Sequence[int]) -> list[int]:

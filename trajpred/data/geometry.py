@@ -1,7 +1,8 @@
-"""Planar geometry: angles, frames, poses and polylines.
+"""Planar geometry: angles, frames, poses and polylines; the eigenvectors of a graph.
 
 The functions take NumPy arrays or torch tensors and return the same type, so that featurisation (NumPy, also
-onboard) and the model (torch, also exported) share one definition; those of polylines are NumPy only.
+onboard) and the model (torch, also exported) share one definition; those of polylines and graphs are NumPy
+only.
 """
 
 from __future__ import annotations
@@ -44,14 +45,10 @@ class Pose(Generic[Array]):
         return Pose(self.position[index], self.heading[index])
 
     @cached_property
-    def ahead(self) -> Array:
-        """Unit vectors ``[..., 2]`` of the headings."""
-        return unit_vector(self.heading)
-
-    @cached_property
     def scaled(self) -> Array:
         """``[..., 4]``: position in units of :data:`POSE_SCALE`, and cosine and sine of the heading."""
-        return namespace(self.heading).concatenate((self.position / POSE_SCALE, self.ahead), -1)
+        ahead = unit_vector(self.heading)
+        return namespace(ahead).concatenate((self.position / POSE_SCALE, ahead), -1)
 
     @cached_property
     def place(self) -> Array:
@@ -63,7 +60,7 @@ class Pose(Generic[Array]):
     def rows(self) -> Array:
         """``[4, ...]``: x, y, and cosine and sine of the heading."""
         xp = namespace(self.heading)
-        return xp.moveaxis(xp.concatenate((self.position, self.ahead), -1), -1, 0)
+        return xp.moveaxis(xp.concatenate((self.position, unit_vector(self.heading)), -1), -1, 0)
 
     @cached_property
     def turn(self) -> Array:
@@ -168,3 +165,26 @@ def cut_line(line: NDArray[np.float64], parts: int) -> list[NDArray[np.float64]]
         last = ends[[number + 1]]
         pieces.append(np.concatenate((first, line[inside], last)))
     return pieces
+
+
+def normalized_laplacian(adjacency: NDArray[np.float64 | np.bool_]) -> NDArray[np.float64]:
+    r"""Build the symmetric Laplacian of a graph, ``[n, n]``.
+
+    .. math:: L = I - D^{-1/2} A D^{-1/2}, \quad D = \mathrm{diag}(\max(1, \text{in-degree}))
+
+    ``adjacency``: ``[n, n]`` number of edges; a directed edge counts in both directions, self loops are kept.
+    """
+    either = np.maximum(adjacency, adjacency.T).astype(np.float64)
+    scale = np.maximum(either.sum(-1), 1) ** -0.5
+    laplacian: NDArray[np.float64] = np.eye(len(either)) - scale[:, None] * either * scale
+    return laplacian
+
+
+def laplacian_eigenvectors(adjacency: NDArray[np.float64 | np.bool_], k: int) -> NDArray[np.float64]:
+    """Compute the eigenvectors of eigenvalues 1 to ``k`` in ascending order, without the first: ``[n, k]``.
+
+    Signs, and the basis of a repeated eigenvalue, are arbitrary, but the same for the same graph on the same
+    machine. Columns from n - 1 on are 0.
+    """
+    vectors = np.linalg.eigh(normalized_laplacian(adjacency)).eigenvectors[:, 1 : k + 1]
+    return np.pad(vectors, ((0, 0), (0, k - vectors.shape[1])))

@@ -197,10 +197,10 @@ class LaneMap:
         return LaneMap(**columns)
 
     def without(self, attributes: Iterable[str]) -> LaneMap:
-        """Return the map with the defaults for some of the :data:`MAP_ATTRIBUTES`, as if not recorded."""
-        values = {column.name: getattr(self, column.name) for column in fields(self)}
+        """Return the map with the defaults for those of the :data:`MAP_ATTRIBUTES`, as if not recorded."""
+        values = vars(self).copy()
         for attribute in attributes:
-            for name in MAP_ATTRIBUTES[attribute]:
+            for name in MAP_ATTRIBUTES.get(attribute, ()):
                 del values[name]
         return LaneMap(**values)
 

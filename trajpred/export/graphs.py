@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from trajpred.export.interface import port_names
 from trajpred.features.config import GraphConfig
-from trajpred.features.relations import RELATIONS, edges_of, relation_kinds
-from trajpred.features.scene_graph import SceneBatch
+from trajpred.features.scene_graph import RELATIONS, SceneBatch, edges_of, relation_kinds
 from trajpred.model import ModeDecoder, SceneDecoder, SceneEncoder, SceneTokens, TokenEncoder
-from trajpred.model.token_graph import TokenGraph, all_pairs
+from trajpred.model.mode_decoder import all_pairs
+from trajpred.model.scene_encoder import TokenGraph
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature
 from trajpred.onboard.encoder import AGENT_STATE
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose, last_step, norm, relative_pose, rotate, to_local, unit_vector
 from trajpred.data.motion import forward_heading, heading_known
+from trajpred.data.ragged import smallest_in_scene
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import DataError
 from trajpred.features.config import LENGTH_SCALE, SPEED_SCALE, FeatureConfig
 from trajpred.features.lane_futures import MODES, lane_futures
 from trajpred.features.lane_paths import Routes, nearest_heading
-from trajpred.features.ragged import smallest_in_scene
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,9 @@ def agent_features(
         -1,
     )
     future = to_local(tracks.position[keep, now:], frame.position, frame.heading)
+    object_type = tracks.object_type[keep].astype(np.int64)
+    if "classes" in config.omit:
+        object_type[:] = UNKNOWN_TYPE
     return AgentFeatures(
         scene=scene,
         track=keep,
@@ -140,20 +143,13 @@ def agent_features(
         heading=current.heading.astype(np.float32),
         velocity=velocity[agents, last].astype(np.float32),
         elapsed_s=elapsed.astype(np.float32),
-        object_type=_visible_types(tracks.object_type[keep], config),
+        object_type=object_type,
         category=tracks.category[keep].astype(np.int64),
         history=np.where(observed, history, 0.0).astype(np.float32),
         anchors=_anchors(batch, lanes, keep, last, current, config.anchor_steps),
         target=np.where(valid[:, now:, None], future, 0.0).astype(np.float32),
         target_mask=valid[:, now:],
     )
-
-
-def _visible_types(object_type: NDArray[np.int8], config: FeatureConfig) -> NDArray[np.int64]:
-    """Return the types that the model reads: ``unknown`` for all agents where it omits classes."""
-    if "classes" in config.omit:
-        return np.full(len(object_type), UNKNOWN_TYPE, np.int64)
-    return object_type.astype(np.int64)
 
 
 def _anchors(

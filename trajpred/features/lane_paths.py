@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from trajpred.data.geometry import Pose, direction, norm, rotate, wrap_angle
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import UNKNOWN_HEADING
-from trajpred.data.ragged import Ragged
-from trajpred.features.ragged import (
+from trajpred.data.ragged import (
+    Ragged,
     find_in_scenes,
     interpolate,
     pairs_in_scenes,

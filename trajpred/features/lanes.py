@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose, direction, norm, rotate, to_local
-from trajpred.data.lane_map import LANE_TYPES, MAP_ATTRIBUTES, LaneMap
-from trajpred.features.agents import AgentFeatures
-from trajpred.features.config import LENGTH_SCALE, TOPOLOGY, FeatureConfig
-from trajpred.features.ragged import (
+from trajpred.data.lane_map import LANE_TYPES, LaneMap
+from trajpred.data.ragged import (
+    evenly_spaced,
     find_in_scenes,
     pairs_in_scenes,
     rank_in_scene,
-    resample,
     rows_around,
     smallest_in_scene,
 )
+from trajpred.features.agents import AgentFeatures
+from trajpred.features.config import LENGTH_SCALE, TOPOLOGY, FeatureConfig
 
 
 @dataclass(frozen=True)
@@ -32,32 +32,30 @@ class LaneLines:
 
     Attributes:
         center: ``[M, P, 2]`` float64.
-        left: ``[M, P, 2]`` float64, the left boundary.
-        right: ``[M, P, 2]`` float64, the right boundary.
-        known: ``[2, M]``, False for missing left or right boundaries.
+        sides: ``[2, M, P, 2]`` float64, the left and the right boundaries.
+        known: ``[2, M]``, False for missing boundaries.
         midpoint: ``[M, 2]``.
     """
 
     center: NDArray[np.float64]
-    left: NDArray[np.float64]
-    right: NDArray[np.float64]
+    sides: NDArray[np.float64]
     known: NDArray[np.bool_]
     midpoint: NDArray[np.float64]
 
     @classmethod
     def of(cls, lane_map: LaneMap, points: int) -> LaneLines:
         """Resample every line to ``points`` evenly spaced points."""
-        edge1 = resample(lane_map.crossing_edge1, points)
-        edge2 = resample(lane_map.crossing_edge2, points)
-        center = np.concatenate((resample(lane_map.centerline, points), (edge1 + edge2) / 2))
-        left = np.concatenate((resample(lane_map.left_boundary, points), edge1))
-        right = np.concatenate((resample(lane_map.right_boundary, points), edge2))
-        of_crossings = np.ones(len(edge1), np.bool_)
-        left_known = np.concatenate((lane_map.left_boundary.lengths > 0, of_crossings))
-        right_known = np.concatenate((lane_map.right_boundary.lengths > 0, of_crossings))
-        known = np.stack((left_known, right_known))
+        edge1 = evenly_spaced(lane_map.crossing_edge1, points)
+        edge2 = evenly_spaced(lane_map.crossing_edge2, points)
+        center = np.concatenate((evenly_spaced(lane_map.centerline, points), (edge1 + edge2) / 2))
+        sides = np.empty((2, *center.shape))
+        known = np.ones((2, len(center)), np.bool_)
+        boundaries = ((lane_map.left_boundary, edge1), (lane_map.right_boundary, edge2))
+        for side, (boundary, edge) in enumerate(boundaries):
+            sides[side] = np.concatenate((evenly_spaced(boundary, points), edge))
+            known[side, : len(boundary)] = boundary.lengths > 0
         midpoint = (center[:, points // 2 - 1] + center[:, points // 2]) / 2
-        return cls(center, left, right, known, midpoint)
+        return cls(center, sides, known, midpoint)
 
 
 @dataclass(frozen=True)
@@ -90,24 +88,22 @@ class LaneShapes:
         ahead = rotate(np.gradient(center, axis=1), -frame.heading)
         ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
 
-        def from_center(side: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
-            offset = to_local(side[rows], frame.position, frame.heading) - xy
-            return np.where(known[rows, None, None], offset, 0.0)
-
-        left = from_center(lines.left, lines.known[0])
-        right = from_center(lines.right, lines.known[1])
+        sides = to_local(lines.sides[:, rows], frame.position, frame.heading) - xy
+        left, right = np.where(lines.known[:, rows, None, None], sides, 0.0)
         points = np.concatenate((xy / LENGTH_SCALE, ahead, left, right), -1)
-        none = np.zeros(len(lane_map.crossing_id), np.int64)
-
-        def of_lanes(values: NDArray[np.generic], crossing: NDArray[np.int64] = none) -> NDArray[np.int64]:
-            return np.concatenate((values, crossing))[rows].astype(np.int64)
-
+        # Crossings are a kind of their own, and have no marks.
+        L = len(lane_map)
+        codes = np.zeros((4, len(lines.center)), np.int64)
+        codes[0] = len(LANE_TYPES)
+        columns = (lane_map.lane_type, lane_map.is_intersection, lane_map.left_mark, lane_map.right_mark)
+        codes[:, :L] = columns
+        kind, is_intersection, left_mark, right_mark = codes[:, rows]
         return cls(
             heading=heading.astype(np.float32),
             points=points.astype(np.float32),
-            kind=of_lanes(lane_map.lane_type, none + len(LANE_TYPES)),
-            is_intersection=of_lanes(lane_map.is_intersection),
-            marks=np.stack((of_lanes(lane_map.left_mark), of_lanes(lane_map.right_mark)), -1),
+            kind=kind,
+            is_intersection=is_intersection,
+            marks=np.stack((left_mark, right_mark), -1),
         )
 
 
@@ -135,7 +131,7 @@ def lane_features(
     batch: ScenarioBatch, origin: NDArray[np.float64], agents: AgentFeatures, config: FeatureConfig
 ) -> LaneFeatures:
     """Compute the lanes within the radius of any agent; ``origin``: ``[S, 2]`` metres, city frame."""
-    lane_map = visible_map(batch.map, config)
+    lane_map = batch.map.without(config.omit)
     lines = LaneLines.of(lane_map, config.lane_points)
     crossing_scene = batch.crossing_scene[: len(lane_map.crossing_id)]
     scene = np.concatenate((batch.lane_scene, crossing_scene))
@@ -155,14 +151,6 @@ def lane_features(
         topology=topology,
         topology_kind=topology_kind,
     )
-
-
-def visible_map(lane_map: LaneMap, config: FeatureConfig) -> LaneMap:
-    """Return the map without the attributes that the model omits."""
-    attributes = [name for name in config.omit if name in MAP_ATTRIBUTES]
-    if not attributes:
-        return lane_map
-    return lane_map.without(attributes)
 
 
 def lanes_near(

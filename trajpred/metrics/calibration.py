@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.checks import as_array
+from trajpred.data.forecast import require_probabilities
 from trajpred.data.geometry import norm
-from trajpred.data.modes import require_probabilities
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require, require_rows, within
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import require_probabilities
 from trajpred.data.geometry import last_step, norm, wrap_angle
-from trajpred.data.modes import require_probabilities
 from trajpred.errors import require
 
 if TYPE_CHECKING:  # the registry, and with it tables of results, needs no torch

@@ -12,31 +12,27 @@ from trajpred import lazy_names
 
 if TYPE_CHECKING:
     from trajpred.model.forecaster import Forecaster
-    from trajpred.model.heads import HeadDecoder
     from trajpred.model.mode_decoder import ModeDecoder
-    from trajpred.model.padded_encoders import GlobalAttentionSceneEncoder, TransformerMSceneEncoder
     from trajpred.model.published_encoders import (
+        GlobalAttentionSceneEncoder,
         GraphTransformerSceneEncoder,
         MultiHeadAttentionSceneEncoder,
         TransformerConvSceneEncoder,
+        TransformerMSceneEncoder,
     )
-    from trajpred.model.scene_decoder import Prediction, SceneDecoder
-    from trajpred.model.scene_encoder import SceneEncoder
+    from trajpred.model.scene_decoder import HeadDecoder, Prediction, SceneDecoder
+    from trajpred.model.scene_encoder import SceneEncoder, SceneTokens, TokenEncoder
     from trajpred.model.star_encoder import StarSceneEncoder
-    from trajpred.model.token_encoder import SceneTokens, TokenEncoder
 
 __getattr__, __all__ = lazy_names(
     __name__,
     {
         "forecaster": "Forecaster",
-        "heads": "HeadDecoder",
         "mode_decoder": "ModeDecoder",
-        "padded_encoders": "GlobalAttentionSceneEncoder TransformerMSceneEncoder",
-        "published_encoders": "GraphTransformerSceneEncoder MultiHeadAttentionSceneEncoder "
-        "TransformerConvSceneEncoder",
-        "scene_decoder": "Prediction SceneDecoder",
-        "scene_encoder": "SceneEncoder",
+        "published_encoders": "GlobalAttentionSceneEncoder GraphTransformerSceneEncoder "
+        "MultiHeadAttentionSceneEncoder TransformerConvSceneEncoder TransformerMSceneEncoder",
+        "scene_decoder": "HeadDecoder Prediction SceneDecoder",
+        "scene_encoder": "SceneEncoder SceneTokens TokenEncoder",
         "star_encoder": "StarSceneEncoder",
-        "token_encoder": "SceneTokens TokenEncoder",
     },
 )

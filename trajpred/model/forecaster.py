@@ -16,10 +16,9 @@ from trajpred.data.geometry import Pose
 from trajpred.errors import DataError, require
 from trajpred.features.config import MAX_NUMBER, SceneConfig
 from trajpred.model import pretrained
-from trajpred.model.build import build
-from trajpred.model.checkpoint import CONFIG, load_weights, read_checkpoint, weights_below
+from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
-from trajpred.model.token_encoder import TokenEncoder
+from trajpred.model.scene_encoder import TokenEncoder
 
 #: Settings of a checkpoint's config that define the forecaster; the others define its training.
 SETTINGS = ("encoder", "decoder", "history", "step_s", "scene")

@@ -11,14 +11,24 @@ from torch_geometric.data import HeteroData
 
 from trajpred.data.geometry import Pose, direction, to_global
 from trajpred.errors import require, require_not_negative
-from trajpred.features.config import LENGTH_SCALE
+from trajpred.features.config import LENGTH_SCALE, edge_channels
 from trajpred.features.lane_futures import MODES
-from trajpred.features.relations import edge_features
-from trajpred.model.heads import CurveHead
-from trajpred.model.scene_decoder import Prediction, SceneDecoder, constant_velocity_of, scene_mean
-from trajpred.model.scene_encoder import Evaluation, RelativePose, pose_bias
-from trajpred.model.token_encoder import SceneTokens, require_sizes
-from trajpred.model.token_graph import MODE_EDGE_CHANNELS, MODE_EDGE_KINDS, TokenGraph, radius_edges
+from trajpred.features.scene_graph import distances, edge_features
+from trajpred.model.scene_decoder import (
+    CurveHead,
+    Prediction,
+    SceneDecoder,
+    constant_velocity_of,
+    scene_mean,
+)
+from trajpred.model.scene_encoder import (
+    Evaluation,
+    RelativePose,
+    SceneTokens,
+    TokenGraph,
+    pose_bias,
+    require_sizes,
+)
 from trajpred.nn import (
     EdgeAttention,
     Edges,
@@ -28,8 +38,9 @@ from trajpred.nn import (
     at_least_float32,
     mlp,
 )
+from trajpred.nn.attention import reached_by
 from trajpred.nn.edge_attention import Operator
-from trajpred.nn.edges import reached_by
+from trajpred.nn.segment import LOWEST
 
 #: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
 STATIONARY_M = 2.0
@@ -37,6 +48,11 @@ STATIONARY_M = 2.0
 STOPPED_M = 1.0
 #: Steps of the last second of a mode, and the one before them.
 LAST_STEPS = 11
+#: The last part of the radius, in which attention fades out.
+FADE = 0.2
+#: What a mode attends to: its own agent, other agents, lanes.
+MODE_EDGE_KINDS = ("own", "agent", "lane")
+MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
 
 
 def scaled_paths(trajectory: Tensor) -> Tensor:
@@ -69,6 +85,61 @@ def _fading(displacement: Tensor, scale: float) -> Tensor:
     """Weigh displacements ``[..., 2]`` by a Gaussian, ``[..., 1]``: 1 at 0, near 0 beyond ``scale``."""
     squared = (displacement**2).sum(-1, keepdim=True)
     return torch.exp(-(squared / scale**2).clamp(max=80.0))  # beyond, denormal numbers, which are slow
+
+
+def all_pairs(rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return row and column of every cell of a matrix, row by row: ``[rows · columns]`` each."""
+    row = torch.arange(rows, device=device).repeat_interleave(columns)
+    return row, torch.arange(columns, device=device).repeat(rows)
+
+
+def radius_edges(
+    graph: TokenGraph, poses: Pose[Tensor], radius: float, agents: Tensor, modes: Layout
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Connect each pose to the nodes within ``radius`` metres and to its own agent.
+
+    Args:
+        graph: whose nodes are the senders.
+        poses: ``[M]``, the receivers.
+        radius: in metres.
+        agents: ``[M]`` agent of each pose, ascending.
+        modes: layout of the poses in their scenes.
+
+    Returns:
+        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and what is added to the
+        scores ``[E]``: 0, and from 80 % of the radius on down to -14 at its end, so that no future jumps by
+        metres when a node crosses the radius; 0 for the own agent. With ``graph.all_pairs``, pairs are not
+        selected, and those that are no edges get :data:`~trajpred.nn.segment.LOWEST`.
+    """
+    # Infinity and NaN keep padding apart from everything, including other padding.
+    receivers = modes.pad(poses.position, fill=torch.inf)
+    senders = graph.padding.pad(graph.poses.position, fill=torch.nan)
+    if torch.compiler.is_exporting():  # ONNX has no cdist
+        distance = distances(receivers, senders)
+    else:
+        distance = torch.cdist(receivers, senders, compute_mode="donot_use_mm_for_euclid_dist")
+    own_pair = modes.slot * graph.padding.size + graph.padding.within.index_select(0, agents)
+    near = (distance <= radius).flatten().index_fill(0, own_pair, True).view(distance.shape)
+    if graph.all_pairs:
+        row, column = all_pairs(modes.size, graph.padding.size, near.device)
+        scene = torch.zeros_like(row)
+    else:
+        scene, row, column = near.nonzero(as_tuple=True)
+    if torch.compiler.is_exporting():
+        torch._check(scene.shape[0] > 0)  # each mode has its own agent; PyG's GATConv asks
+    receiver = modes.node(scene, row)
+    sender = graph.padding.node(scene, column)
+    is_own = sender == agents.index_select(0, receiver)
+    kind = 1 + (sender >= graph.num_agents).long()
+    kind.masked_fill_(is_own, 0)
+    sender_rows = graph.poses.rows.index_select(1, sender)
+    receiver_rows = poses.rows.index_select(1, receiver)
+    features = edge_features(sender_rows, receiver_rows, kind, len(MODE_EDGE_KINDS))
+    left = (distance[scene, row, column] - radius) / (-FADE * radius)
+    fading = left.clamp(1e-6, 1.0).log().masked_fill_(is_own, 0.0)
+    if graph.all_pairs:
+        fading = fading.masked_fill(~near.flatten(), LOWEST)
+    return torch.stack((sender, receiver)), features, fading
 
 
 #: What modes start from.
@@ -136,6 +207,7 @@ class ModeDecoder(SceneDecoder):
         self.published = attention != "graph_attention"
         self.evaluation = evaluation
         self.starts = tuple(starts)
+        self.anchor_steps = horizon if "lanes" in starts else 0
         self.radius = (propose_radius_m, refine_radius_m)
         self.refine_step = max(1, round(refine_at * horizon))
 
@@ -173,10 +245,6 @@ class ModeDecoder(SceneDecoder):
                 self.across_bias = pose_bias(MODE_EDGE_CHANNELS, heads, pose)
             self.across = nn.ModuleList(layer(poses=True) for _ in range(stages))
 
-    @property
-    def anchor_steps(self) -> int:
-        return self.horizon if "lanes" in self.starts else 0
-
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:
@@ -210,28 +278,25 @@ class ModeDecoder(SceneDecoder):
         edges = self._scene_edges(0, graph, poses, rows, layout).repeat_receivers(count)
         x = self._attend(0, x, nodes, edges, across)
         offset, scale = _futures(self.propose_head, x, count)
-        proposal = start + offset
-        if not self.refine:  # without layers
-            prediction = Prediction(proposal, scale, self._logits(x, count))
-        else:
+        trajectory = start + offset
+        proposal = None
+        proposal_scale = None
+        if self.refine:  # has layers
+            proposal = trajectory
+            proposal_scale = scale
             fixed = proposal.detach()
             x = self.norm(x + self.proposal(scaled_paths(fixed)))
             end = end_pose(fixed[:, :, : self.refine_step], poses)
             edges = self._scene_edges(1, graph, end, rows.repeat_interleave(count), layout.repeat(count))
             x = self._attend(1, x, nodes, edges, across)
-            offset, final_scale = _futures(self.refine_head, x, count)
-            prediction = Prediction(
-                trajectory=fixed + offset,
-                scale=final_scale,
-                logits=self._logits(x, count),
-                proposal=proposal,
-                proposal_scale=scale,
-            )
-        prediction.groups = count // self.modes
+            offset, scale = _futures(self.refine_head, x, count)
+            trajectory = fixed + offset
+        logits = at_least_float32(self.logit_head(x)).reshape(-1, count)
         if joint:  # one probability per world
             scene = graph.scene[: graph.num_agents]
-            prediction.logits = scene_mean(prediction.logits, scene, batch.num_graphs)[scene]
-        return prediction
+            logits = scene_mean(logits, scene, batch.num_graphs)[scene]
+        groups = count // self.modes
+        return Prediction(trajectory, scale, logits, proposal, proposal_scale, groups)
 
     def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
         """Return what proposals are offsets from: ``[A, 1, F, 2]``, or of each mode ``[A, M, F, 2]``.
@@ -262,9 +327,6 @@ class ModeDecoder(SceneDecoder):
         by_mode = x.unflatten(0, (-1, self.modes)).unbind(1)
         attended = [self.across[stage](mode, across) for mode in by_mode]
         return torch.stack(attended, 1).flatten(0, 1)
-
-    def _logits(self, x: Tensor, count: int) -> Tensor:
-        return at_least_float32(self.logit_head(x)).reshape(-1, count)
 
     def _scene_edges(
         self, stage: int, graph: TokenGraph, poses: Pose[Tensor], agents: Tensor, layout: Layout

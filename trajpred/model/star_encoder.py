@@ -12,7 +12,7 @@ from torch_geometric.data import HeteroData
 from trajpred.data.geometry import Pose, direction, last_step, norm, relative_pose, rotate, unit_vector
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.features.config import EDGE_POSE, HISTORY, LENGTH_SCALE, PLANE, SPEED_SCALE, STATE, VALID
-from trajpred.features.relations import (
+from trajpred.features.scene_graph import (
     AGENT_TO_AGENT,
     AGENT_TO_LANE,
     EDGE_KINDS,
@@ -20,8 +20,7 @@ from trajpred.features.relations import (
     edge_features,
 )
 from trajpred.model.attention import Pairs
-from trajpred.model.token_encoder import SceneTokens, TokenEncoder, require_sizes
-from trajpred.model.token_graph import EDGE_CHANNELS, TokenGraph
+from trajpred.model.scene_encoder import EDGE_CHANNELS, SceneTokens, TokenEncoder, TokenGraph, require_sizes
 from trajpred.nn import mlp
 from trajpred.nn.published.gat import GATEncoder
 from trajpred.nn.published.padded_attention import PaddedAttention

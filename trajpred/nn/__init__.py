@@ -1,11 +1,17 @@
 """The graph-transformer core: operators on tensors, edges and poses (docs/concepts/operators.md)."""
 
-from trajpred.nn.attention import EdgeBias, GraphAttention, GraphTransformerLayer, at_least_float32, mlp
+from trajpred.nn.attention import (
+    EdgeBias,
+    Edges,
+    GraphAttention,
+    GraphTransformerLayer,
+    Layout,
+    at_least_float32,
+    mlp,
+)
 from trajpred.nn.edge_attention import EdgeAttention
-from trajpred.nn.edges import Edges, Layout
 from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
 from trajpred.nn.published.gat import GATEncoder, GATLayer
-from trajpred.nn.published.graph_structure import GraphStructure, shortest_paths
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
@@ -21,7 +27,12 @@ from trajpred.nn.published.padded_attention import (
     merge_tensors,
     pad_samples,
 )
-from trajpred.nn.published.structural_bias import GaussianDistanceKernel, StructuralBias
+from trajpred.nn.published.structural_bias import (
+    GaussianDistanceKernel,
+    GraphStructure,
+    StructuralBias,
+    shortest_paths,
+)
 from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 from trajpred.nn.segment import (

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from trajpred.nn.edges import Edges
+from trajpred.nn.attention import Edges
 from trajpred.nn.published.gat import GATLayer
 from trajpred.nn.published.graph_transformer import ClampedAttention
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv

@@ -115,7 +115,7 @@ _EIGENVECTORS = Port(
     "lane_eigenvectors",
     "float32",
     ("L", "W"),
-    "eigenvectors of the Laplacian of the lane topology (trajpred.data.laplacian); zeros for padding",
+    "eigenvectors of the Laplacian of the lane topology (trajpred.data.geometry); zeros for padding",
 )
 _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),

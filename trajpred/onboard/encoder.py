@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
-from trajpred.data.laplacian import laplacian_eigenvectors
+from trajpred.data.geometry import laplacian_eigenvectors
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
 from trajpred.features.agents import AgentFeatures, agent_features, focal_poses

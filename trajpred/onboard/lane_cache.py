@@ -20,7 +20,6 @@ from trajpred.features.lanes import (
     lane_topology,
     lanes_near,
     topology_among,
-    visible_map,
 )
 
 #: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
@@ -86,7 +85,7 @@ class LaneCache:
             return
         try:
             _validate(lane_map)
-            visible = visible_map(lane_map, self.config)
+            visible = lane_map.without(self.config.omit)
             lines = LaneLines.of(visible, self.config.lane_points)
             shapes = LaneShapes.of(visible, lines, np.arange(len(lines.midpoint)))
             topology = lane_topology(visible, np.zeros(len(visible), np.int64))

@@ -19,8 +19,7 @@ from trajpred.data.geometry import wrap_angle
 from trajpred.data.resample import resample, resample_forecast, same_step, whole_steps
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.features.mirror import mirrored
-from trajpred.features.scene_graph import scene_features, scene_graph
+from trajpred.features.scene_graph import mirrored, scene_features, scene_graph
 from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
@@ -254,6 +253,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
 
 
 def _reflect(forecast: Forecast) -> Forecast:
-    """Reflect about the city's x axis, as :func:`trajpred.features.mirror.mirrored` reflects scenes."""
+    """Reflect about the city's x axis, as :func:`trajpred.features.scene_graph.mirrored` reflects scenes."""
     path = forecast.trajectory * [1.0, -1.0]
     return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))

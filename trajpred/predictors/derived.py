@@ -9,9 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from trajpred.data.forecast import Forecast
+from trajpred.data.forecast import Forecast, cluster_modes
 from trajpred.data.geometry import direction
-from trajpred.data.modes import cluster
 from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
@@ -249,7 +248,7 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
 
     probability = joined("probability") / len(forecasts)
     count = min(modes, probability.shape[1])
-    fraction, weight = cluster(joined("trajectory"), probability, count)
+    fraction, weight = cluster_modes(joined("trajectory"), probability, count)
 
     def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = values.reshape(*values.shape[:2], int(np.prod(values.shape[2:])))

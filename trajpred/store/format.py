@@ -290,12 +290,14 @@ def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
 
     Raises: DataError if there are no scenarios, or window lengths differ.
     """
-    require(len(rows) > 0, "scenarios", "must not be empty")
+    if not len(rows):
+        raise DataError("must not be empty", field="scenarios")
     columns = _concatenate(rows)
     observed = columns["num_observed"].values
     stamps = columns["timestamps_ns"]
     windows = sorted(set(zip(observed.tolist(), stamps.lengths.tolist(), strict=True)))
-    require(len(windows) == 1, "num_observed", f"window lengths differ: {windows}")
+    if len(windows) > 1:
+        raise DataError(f"window lengths differ: {windows}", field="num_observed")
     num_observed, steps = windows[0]
     scene = np.arange(len(rows))
     return ScenarioBatch(

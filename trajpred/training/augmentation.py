@@ -11,14 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LANE_TYPES
+from trajpred.data.ragged import rank_in_scene
 from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import require
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import ATTRIBUTES, BOUNDARIES, VALID, FeatureConfig
 from trajpred.features.lanes import LaneFeatures, topology_among
-from trajpred.features.mirror import mirrored
-from trajpred.features.ragged import rank_in_scene
-from trajpred.features.scene_graph import SceneFeatures
+from trajpred.features.scene_graph import SceneFeatures, mirrored
 
 
 class _Draw(IntEnum):

@@ -15,11 +15,10 @@ from trajpred.data.geometry import norm
 from trajpred.errors import require
 from trajpred.features.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_groups
-from trajpred.model.build import build
-from trajpred.model.checkpoint import CONFIG
+from trajpred.model.checkpoint import CONFIG, build
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
-from trajpred.model.token_encoder import TokenEncoder
+from trajpred.model.scene_encoder import TokenEncoder
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
 from trajpred.training.losses import LossConfig, draw_agents, prediction_losses

@@ -84,9 +84,11 @@ def prediction_losses(
     rows = agents.repeat_interleave(groups)
     target = agent.target[rows]
     valid = agent.target_mask[rows]
-    step_weight = label_weight(batch, config)[rows]
-    weight = agent_weight(batch, config)[rows] * importance.repeat_interleave(groups)
     scene = agent.batch[rows]
+    step = torch.arange(target.shape[1], device=target.device)
+    recorded = valid & (step < batch.recorded[scene][:, None])
+    step_weight = torch.full_like(target[..., 0], config.continued).masked_fill(recorded, 1.0) * valid
+    weight = agent_weight(batch, config)[rows] * importance.repeat_interleave(groups)
     mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
 
     def scene_average(values: Tensor) -> Tensor:
@@ -103,8 +105,7 @@ def prediction_losses(
         best_error = error.gather(1, best[:, None])[:, 0]
         return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
-    last = last_label(batch)[rows]
-    end_nll = labels_nll(modes, target, last, last_step(valid), config.continued_end)
+    last, end_nll = labels_nll(modes, target, recorded, valid, config.continued_end)
     mixture = mixture_nll(modes.logits, scene_average(end_nll) if joint else end_nll)
     mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]  # less where the last step is continued
     refinement, min_ade = winner_losses(modes.trajectory, modes.scale)
@@ -122,10 +123,10 @@ def prediction_losses(
 
 
 def draw_agents(batch: HeteroData, standing_share: float) -> tuple[Tensor, Tensor]:
-    """Draw the agents of a training step: all that move, and a random share of those that stand.
+    """Draw the agents of a training step: all that move, and a random fraction of the stationary ones.
 
-    The agents that stand are the many and teach the least. Each that is drawn counts for those that are not,
-    so that the expectation of the loss is that over all agents.
+    Most agents are stationary and contribute little signal. Each one that is drawn is weighted up to stand
+    for those that are not, so that the expectation of the loss is that over all agents.
 
     Returns: rows ``[B]`` of agents with labels, ascending, and the importance ``[B]`` of each.
     """
@@ -151,33 +152,6 @@ def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
     weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
     weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
     return weight * agent.target_mask.any(1)
-
-
-def label_weight(batch: HeteroData, config: LossConfig) -> Tensor:
-    """Return the weights of the labels ``[A, F]``: 1 if recorded, 0 without one, ``continued`` otherwise."""
-    agent = batch["agent"]
-    weight = torch.full_like(agent.target[..., 0], config.continued)
-    weight = weight.masked_fill(_is_recorded(batch), 1.0)
-    return weight * agent.target_mask
-
-
-def last_label(batch: HeteroData) -> Tensor:
-    """Return the last recorded future step ``[A]`` of each agent, or the last continued one without any.
-
-    Probabilities are learned there above all: a continued step was drawn from a model and tells nothing of
-    which future comes true. It tells modes apart that part later, such as those of agents that stand until
-    then.
-    """
-    valid = batch["agent"].target_mask
-    recorded = valid & _is_recorded(batch)
-    return last_step(recorded).where(recorded.any(1), last_step(valid))
-
-
-def _is_recorded(batch: HeteroData) -> Tensor:
-    """Return whether each future step ``[A, F]`` lies before the continued ones."""
-    agent = batch["agent"]
-    step = torch.arange(agent.target_mask.shape[1], device=agent.target.device)
-    return step < batch.recorded[agent.batch][:, None]
 
 
 def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:
@@ -206,7 +180,7 @@ def winner_takes_all(
     error is largest: 150 epochs on the sample's training scenes end at a focal minFDE6 of 3.9 m that way, and
     of 0.5 m this way.
 
-    Shapes as :func:`average_displacement`; weight ``[A, F]`` as of :func:`label_weight`.
+    Shapes as :func:`average_displacement`; weight ``[A, F]`` of the labels, 0 without one.
     """
     row = torch.arange(len(best), device=best.device)
     location = trajectory[row, best]
@@ -229,15 +203,22 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, last: Tensor
 
 
 def labels_nll(
-    modes: Prediction, target: Tensor, recorded: Tensor, continued: Tensor, exponent: float
-) -> Tensor:
-    """Add the NLL of the last recorded and, tempered, of the last continued step of each mode: ``[A, K]``.
+    modes: Prediction, target: Tensor, recorded: Tensor, valid: Tensor, exponent: float
+) -> tuple[Tensor, Tensor]:
+    """Add the NLL of the last recorded and, tempered, of the last continued label of each mode: ``[A, K]``.
 
-    ``recorded`` and ``continued`` are steps ``[A]``; where they are the same, it counts once.
+    Probabilities are learned from the last recorded label above all: a continued one was drawn from a model
+    and says nothing about which future is real, but it separates modes that diverge only after the recording
+    ends, such as those of an agent still waiting at a light.
+
+    Returns: the step ``[A]`` of the last recorded label, without any that of the last one; the sum, to which
+        a label that is both counts once.
     """
-    nll = endpoint_nll(modes.trajectory, modes.scale, target, recorded)
-    later = endpoint_nll(modes.trajectory, modes.scale, target, continued)
-    return nll + exponent * later * (continued > recorded)[:, None]
+    end = last_step(valid)
+    last = last_step(recorded).where(recorded.any(1), end)
+    nll = endpoint_nll(modes.trajectory, modes.scale, target, last)
+    later = endpoint_nll(modes.trajectory, modes.scale, target, end)
+    return last, nll + exponent * later * (end > last)[:, None]
 
 
 def mixture_nll(logits: Tensor, nll: Tensor) -> Tensor:

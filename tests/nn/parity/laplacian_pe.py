@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.data.laplacian import normalized_laplacian
+from trajpred.data.geometry import normalized_laplacian
 from trajpred.nn.published.graph_transformer import adjacency, laplacian_positional_encoding
 
 

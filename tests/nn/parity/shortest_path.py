@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tests.nn.parity.case import Case
 from trajpred.nn import Layout
-from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
+from trajpred.nn.published.structural_bias import UNREACHABLE, GraphStructure
 
 
 def check(case: Case) -> None:

@@ -6,14 +6,15 @@ from torch import nn
 from tests.nn.parity.case import Case
 from tests.nn.parity.gaussian_distance_kernel import load_kernel
 from trajpred.nn import Layout
-from trajpred.nn.published.graph_structure import UNREACHABLE, GraphStructure
-from trajpred.nn.published.node_encoding import NodeEncoding
 from trajpred.nn.published.structural_bias import (
+    UNREACHABLE,
     GaussianDistanceKernel,
+    GraphStructure,
     Mode,
     StructuralBias,
     pair_distances,
 )
+from trajpred.nn.published.transformer_m import NodeEncoding
 from trajpred.nn.segment import LOWEST
 
 

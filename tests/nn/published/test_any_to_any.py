@@ -1,4 +1,4 @@
-"""The receiver-tag contract: tags, graphs and tensors, own convolutions, refused inputs."""
+"""The receiver-tag contract: tags, own convolutions, refused inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from torch_geometric.data import HeteroData
 
 from tests.nn.published.operators import EDGES
 from trajpred.nn import (
@@ -38,19 +37,6 @@ def make(**options: Any) -> MultiHeadAttentionConv:
 def features() -> tuple[Tensor, Tensor, Tensor]:
     """Nodes, edges and contexts."""
     return torch.randn(N, NODE), torch.randn(EDGES.shape[1], EDGE), torch.randn(4, CONTEXT_WIDTH)
-
-
-@pytest.fixture
-def graph() -> HeteroData:
-    data = HeteroData()
-    x, edge_attr, context = features()
-    data["paper"].hidden_state = x
-    data["paper"].x = torch.randn(N, 2)
-    data["paper"].batch = BATCH
-    data["paper", "cites", "paper"].edge_index = EDGES[:, [0, 2, 5, 7]]
-    data["paper", "cites", "paper"].hidden_state = edge_attr[:4]
-    data["context"].hidden_state = context
-    return data
 
 
 def test_tag_at_construction_or_call() -> None:
@@ -84,53 +70,6 @@ def test_context_is_a_node_with_an_edge_from_every_item() -> None:
         edges((None, context), edge_attr=edge_attr, edge_batch=edge_batch, receiver_tag=CONTEXT),
         edges((None, context), star, edge_attr, receiver_tag=TARGET),
     )
-
-
-def test_a_graph_and_its_tensors_give_the_same(graph: HeteroData) -> None:
-    x = graph["paper"].hidden_state
-    context = graph["context"].hidden_state
-    edges = graph["cites"]
-    both = make(**BY_EDGE)
-    other = make(receiver_feature="x")
-    for tag in (TARGET, SOURCE):
-        expected = both(x, edges.edge_index, edges.hidden_state, receiver_tag=tag)
-        for name in ("cites", ("paper", "cites", "paper")):
-            assert_close(both(graph, edge_set_name=name, receiver_tag=tag), expected)
-    expected = other((x, graph["paper"].x), edges.edge_index, receiver_tag=TARGET)
-    assert_close(other(graph, edge_set_name="cites", receiver_tag=TARGET), expected)
-    nodes = make(receiver_tag=CONTEXT)
-    pool = make(receiver_tag=CONTEXT, **OVER_EDGES)
-    assert_close(nodes(graph, node_set_name="paper"), nodes((x, context), batch=BATCH))
-    of_edge = BATCH[edges.edge_index[0]]
-    for edge_batch in (None, of_edge.flip(0)):  # that of the source node, or its own
-        if edge_batch is not None:
-            edges.batch = edge_batch
-        of_edge = of_edge if edge_batch is None else edge_batch
-        expected = pool((None, context), edge_attr=edges.hidden_state, edge_batch=of_edge)
-        assert_close(pool(graph, edge_set_name="cites"), expected)
-
-
-@pytest.mark.parametrize(
-    ("tag", "options", "names"),
-    [
-        (CONTEXT, {}, {}),
-        (CONTEXT, {}, {"edge_set_name": "cites", "node_set_name": "paper"}),
-        (TARGET, {}, {"node_set_name": "paper"}),
-        (TARGET, {}, {"edge_set_name": "cites", "node_set_name": "paper"}),
-        (SOURCE, {}, {}),
-        (TARGET, {}, {"edge_set_name": "unknown"}),
-        # The published layer silently ignores an input in these three:
-        (CONTEXT, {}, {"edge_set_name": "cites"}),
-        (CONTEXT, BY_EDGE, {"edge_set_name": "cites"}),
-        (CONTEXT, BY_EDGE, {"node_set_name": "paper"}),
-    ],
-    ids=str,
-)
-def test_names_that_do_not_fit_the_tag(
-    tag: ReceiverTag, options: dict[str, Any], names: dict[str, Any], graph: HeteroData
-) -> None:
-    with pytest.raises(ValueError, match=r"receiver_tag|edge_set_name|_feature"):
-        make(receiver_tag=tag, **options)(graph, **names)
 
 
 def test_tensors_that_do_not_fit() -> None:

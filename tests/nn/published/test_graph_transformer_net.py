@@ -13,7 +13,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import to_undirected
 
 from tests.nn.published.operators import EDGES
-from trajpred.data.laplacian import normalized_laplacian
+from trajpred.data.geometry import normalized_laplacian
 from trajpred.nn import (
     GraphTransformerNet,
     laplacian_positional_encoding,

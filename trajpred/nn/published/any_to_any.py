@@ -1,4 +1,4 @@
-"""The stores of a graph (PyG's ``HeteroData``): features by name, edge sets, and the graph of each item."""
+"""Convolutions from any piece of a graph to any other: nodes, edges, and the graph as a whole."""
 
 from __future__ import annotations
 
@@ -7,60 +7,9 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
-from torch_geometric.data import HeteroData
 
 from trajpred.nn.segment import reduce_items
-
-#: ``(source, name, target)`` of an edge set, or its middle.
-EdgeSetName = str | tuple[str, str, str]
-
-
-def batch_of_nodes(nodes: Any, sender: Tensor | None, context: Tensor) -> Tensor:
-    """Return the graph of each node: that of its store, otherwise 0."""
-    if "batch" in nodes:
-        batch: Tensor = nodes.batch
-        return batch
-    count = 0 if sender is None else sender.shape[0]
-    return context.new_zeros(count, dtype=torch.int64)
-
-
-def batch_of_edges(edges: Any, nodes: Any) -> Tensor:
-    """Return the graph of each edge: that of its store, otherwise of its source node, otherwise 0."""
-    if "batch" in edges:
-        batch: Tensor = edges.batch
-        return batch
-    source = edges.edge_index[0]
-    if "batch" in nodes:
-        return nodes.batch[source]
-    return torch.zeros_like(source)
-
-
-def feature(store: Any, name: str | None) -> Tensor | None:
-    """Return a feature of a store, None without a name."""
-    if name is None:
-        return None
-    values: Tensor = store[name]
-    return values
-
-
-def edge_type_of(graph: HeteroData, name: EdgeSetName | None) -> tuple[str, str, str]:
-    """Find the edge set with this name, which may be its middle if unique."""
-    matches = [edge_type for edge_type in graph.edge_types if name in (edge_type, edge_type[1])]
-    if len(matches) != 1:
-        raise ValueError(f"edge_set_name {name!r} matches {len(matches)} of {graph.edge_types}")
-    edge_type: tuple[str, str, str] = matches[0]
-    return edge_type
-
-
-def rows(store: Any) -> int:
-    """Count the nodes of a store whose features may have any names."""
-    for name, value in store.items():
-        if isinstance(value, Tensor) and name != "ptr":
-            return value.shape[0]
-    return int(store.num_nodes)
-
 
 T = TypeVar("T", int, Tensor)
 
@@ -106,9 +55,8 @@ class AnyToAnyConvolution(nn.Module):
     - CONTEXT over edges (``edge_batch``): the receivers are graphs; there are no senders.
     - CONTEXT over nodes (``batch``): the receivers are graphs, the senders their nodes.
 
-    A feature name of None switches an input off, and ``convolve`` gets None; any other switches it on, and
-    then every call must give it. Names are looked up in a graph; for plain tensors their value does not
-    matter, and without ``receiver_feature`` receivers only say how many there are.
+    A feature of None switches an input off, and ``convolve`` gets None; any name switches it on, and then
+    every call must give it. Without ``receiver_feature`` receivers only say how many there are.
 
     Args:
         receiver_tag: a :class:`ReceiverTag`, its number or its name; if None, every call must give one.
@@ -195,7 +143,7 @@ class AnyToAnyConvolution(nn.Module):
 
     def forward(
         self,
-        x: Tensor | tuple[Tensor | None, Tensor] | HeteroData,
+        x: Tensor | tuple[Tensor | None, Tensor],
         edge_index: Tensor | None = None,
         edge_attr: Tensor | None = None,
         *,
@@ -204,7 +152,7 @@ class AnyToAnyConvolution(nn.Module):
         edge_batch: Tensor | None = None,
         **kwargs: Any,
     ) -> Result:
-        """Convolve plain tensors, or a graph (see :meth:`call`).
+        """Convolve.
 
         Args:
             x: nodes ``[N, in]``, or ``(x_sender [S, in_s] or None, x_receiver [R, in_r])``; with CONTEXT
@@ -216,8 +164,6 @@ class AnyToAnyConvolution(nn.Module):
             receiver_tag: see the class.
             kwargs: passed on to ``convolve``.
         """
-        if not isinstance(x, (Tensor, tuple)):
-            return self.call(x, receiver_tag=receiver_tag, **kwargs)
         tag = self._tag(receiver_tag)
         if tag is CONTEXT and isinstance(x, Tensor):
             raise ValueError("receiver_tag CONTEXT needs x = (x_sender or None, context)")
@@ -253,56 +199,6 @@ class AnyToAnyConvolution(nn.Module):
             pool_to_receiver=pool,
             **kwargs,
         )
-
-    def call(
-        self,
-        graph: HeteroData,
-        *,
-        edge_set_name: EdgeSetName | None = None,
-        node_set_name: str | None = None,
-        receiver_tag: ReceiverTag | int | str | None = None,
-        **kwargs: Any,
-    ) -> Result:
-        """Convolve a graph whose stores hold the features by name; equal to ``conv(graph, ...)``.
-
-        Args:
-            graph: nodes, edges and, for CONTEXT, a ``context`` store with one row per graph. Nodes belong to
-                the ``batch`` of their store, edges to that of theirs, otherwise to that of their source
-                node. Without ``batch`` there is one graph.
-            edge_set_name: ``(source, name, target)``, or its middle if unique.
-            node_set_name: for CONTEXT, instead of an edge set.
-            receiver_tag: see the class.
-            kwargs: passed on to :meth:`forward`.
-        """
-        tag = self._tag(receiver_tag)
-        kwargs["receiver_tag"] = tag
-        over_nodes = node_set_name is not None
-        if over_nodes == (edge_set_name is not None) or (over_nodes and tag is not CONTEXT):
-            needed = "exactly one of edge_set_name," if tag is CONTEXT else "edge_set_name, not"
-            raise ValueError(f"receiver_tag {tag.name} needs {needed} node_set_name")
-        if node_set_name is not None:
-            nodes = graph[node_set_name]
-            context = self._receivers(graph["context"])
-            sender = feature(nodes, self.sender_node_feature)
-            kwargs["batch"] = batch_of_nodes(nodes, sender, context)
-            return self.forward((sender, context), **kwargs)
-        source, name, target = edge_type_of(graph, edge_set_name)
-        edges = graph[source, name, target]
-        kwargs["edge_index"] = edges.edge_index
-        kwargs["edge_attr"] = feature(edges, self.sender_edge_feature)
-        if tag is CONTEXT:
-            kwargs["edge_batch"] = batch_of_edges(edges, graph[source])
-            return self.forward((None, self._receivers(graph["context"])), **kwargs)
-        senders, receivers = (source, target) if tag is TARGET else (target, source)
-        sender = feature(graph[senders], self.sender_node_feature)
-        return self.forward((sender, self._receivers(graph[receivers])), **kwargs)
-
-    def _receivers(self, store: Any) -> Tensor:
-        """Return the feature of the receivers, without one ``[R, 0]``."""
-        if self.receiver_feature is None:
-            return torch.empty(rows(store), 0)
-        values: Tensor = store[self.receiver_feature]
-        return values
 
     def check_inputs(self, sender_node: Tensor | None, sender_edge: Tensor | None) -> None:
         """Raise ValueError unless exactly those sender inputs are given that are switched on."""

@@ -15,7 +15,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter, to_dense_adj
 
-from trajpred.data.laplacian import laplacian_eigenvectors
+from trajpred.data.geometry import laplacian_eigenvectors
 from trajpred.nn.published.any_to_any import both
 from trajpred.nn.segment import segment_sum
 
@@ -459,7 +459,7 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
 
     Exactly one eigenvector is dropped, also for disconnected graphs. Signs, and the basis of a repeated
     eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0. Computed in
-    float64 by :func:`trajpred.data.laplacian.laplacian_eigenvectors`, which onboard bundles use, too.
+    float64 by :func:`trajpred.data.geometry.laplacian_eigenvectors`, which onboard bundles use, too.
 
     Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
     ``[N, k]`` in torch's default dtype.

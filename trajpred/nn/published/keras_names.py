@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import dropout
 
-from trajpred.nn.published import keras_names as keras
+TensorFunction = Callable[[Tensor], Tensor]
+Activation = str | Mapping[str, Any] | TensorFunction | nn.Module | None
+#: Fills a weight ``[out, in]`` in place, like the functions of torch.nn.init.
+Initializer = str | Mapping[str, Any] | TensorFunction | None
+#: Penalty of a weight: a name, a config dict, a function, or factors such as ``{"l1": 1e-5, "l2": 1e-4}``.
+Regularizer = str | Mapping[str, Any] | Callable[[Tensor], Tensor] | None
 
 
 class LazyDense(nn.LazyLinear):
@@ -21,7 +26,7 @@ class LazyDense(nn.LazyLinear):
 
     cls_to_become = nn.Linear
 
-    def __init__(self, out_features: int, bias: bool, initializer: keras.TensorFunction) -> None:
+    def __init__(self, out_features: int, bias: bool, initializer: TensorFunction) -> None:
         super().__init__(out_features, bias)
         self.initializer = initializer
 
@@ -57,14 +62,6 @@ def drop(x: Tensor | None, rate: float, training: bool) -> Tensor | None:
     if x is None:
         return None
     return dropout(x, rate, training)
-
-
-TensorFunction = Callable[[Tensor], Tensor]
-Activation = str | Mapping[str, Any] | TensorFunction | nn.Module | None
-#: Fills a weight ``[out, in]`` in place, like the functions of torch.nn.init.
-Initializer = str | Mapping[str, Any] | TensorFunction | None
-#: Penalty of a weight: a name, a config dict, a function, or factors such as ``{"l1": 1e-5, "l2": 1e-4}``.
-Regularizer = str | Mapping[str, Any] | Callable[[Tensor], Tensor] | None
 
 
 def _leaky_relu(x: Tensor, alpha: float = 0.2, negative_slope: float | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-// Eigenvectors of a graph's Laplacian, as positional encoding of its nodes: trajpred/data/laplacian.py.
+// Eigenvectors of a graph's Laplacian, as positional encoding of its nodes: trajpred/data/geometry.py.
 #pragma once
 
 #include <cstddef>

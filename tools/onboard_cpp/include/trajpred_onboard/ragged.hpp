@@ -1,4 +1,4 @@
-// Operations on rows and on polylines of any length: trajpred/features/ragged.py.
+// Operations on rows and on polylines of any length: trajpred/data/ragged.py.
 #pragma once
 
 #include <algorithm>

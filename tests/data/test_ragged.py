@@ -1,4 +1,4 @@
-"""resample equals one np.interp per polyline."""
+"""evenly_spaced equals one np.interp per polyline."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajpred.data.ragged import Ragged
-from trajpred.features.ragged import resample
+from trajpred.data.ragged import Ragged, evenly_spaced
 
 
 def interpolated(line: np.ndarray, points: int) -> np.ndarray:
@@ -28,6 +27,6 @@ point = st.tuples(st.integers(-100, 100), st.integers(-100, 100))
 def test_resampling_equals_interpolation_per_polyline(
     lines: list[list[tuple[int, int]]], points: int
 ) -> None:
-    resampled = resample(Ragged.from_rows(lines, 2), points)
+    resampled = evenly_spaced(Ragged.from_rows(lines, 2), points)
     expected = [interpolated(np.array(line, float).reshape(-1, 2), points) for line in lines]
     np.testing.assert_allclose(resampled, np.array(expected).reshape(-1, points, 2), atol=1e-8)
