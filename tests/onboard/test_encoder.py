@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -56,6 +58,21 @@ def test_tokens_and_poses_are_the_models(
     for lane, position in zip(found.lane_row[segments], found.lane_position[segments], strict=True):
         points = line.values[line.offsets[lane] : line.offsets[lane + 1], :2]
         assert np.linalg.norm(points - position, axis=1).min() <= np.linalg.norm(np.ptp(points, axis=0))
+
+
+def test_an_encoder_is_freed_without_the_garbage_collector(
+    encoder_bundle: Path, scenes: list[Scenario]
+) -> None:
+    """A session that waits for the collector is freed in whatever process forks next, where it hangs."""
+    encoder = OnboardEncoder(encoder_bundle, threads=1)
+    encoder.encode(ScenarioBatch.of(scenes[:1]))
+    freed = weakref.ref(encoder)
+    gc.disable()
+    try:
+        del encoder
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_whole_bundle_gives_the_same_tokens(

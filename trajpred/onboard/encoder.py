@@ -146,7 +146,7 @@ class OnboardEncoder:
             self.bundle.require_signature(name, signature)
             self._sessions[name] = session
             self._inputs[name] = [port.name for port in signature.inputs]
-        self.lanes = LaneCache(self._encode_lanes, self.bundle.dim, self.bundle.features)
+        self.lanes = LaneCache(self.bundle.dim, self.bundle.features)
         self.stage_ms: dict[str, float] = dict.fromkeys(self.STAGES, 0.0)
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class OnboardEncoder:
             agents = agent_features(scene, self.lanes.routes, focal.position, self.bundle.features)
         origin = focal.position[0]
         with self._timed("lanes"):
-            lanes = self.lanes.select(agents, origin)
+            lanes = self.lanes.select(agents, origin, self._encode_lanes)
         with self._timed("features"):
             inputs = self._padded(agents, lanes)
             inputs["step_s"] = np.array(step_s, np.float32)

@@ -57,17 +57,13 @@ class LaneCache:
     token, and a new map object with known lanes needs no encoding. Tokens of lanes outside the map are
     dropped.
 
-    Args:
-        encode: lane encoder: :data:`LANE_INPUTS` as keyword arguments -> tokens ``[L, dim]``.
-
     Attributes:
         map: the current map.
         routes: where its lanes lead.
         encoded: number of lanes encoded so far.
     """
 
-    def __init__(self, encode: Callable[..., NDArray[np.float32]], dim: int, config: FeatureConfig) -> None:
-        self.encode = encode
+    def __init__(self, dim: int, config: FeatureConfig) -> None:
         self.dim = dim
         self.config = config
         self.encoded = 0
@@ -108,17 +104,20 @@ class LaneCache:
                 self._has_token[row] = True
                 self._tokens[row] = tokens[key]
 
-    def select(self, agents: AgentFeatures, origin: NDArray[np.float64]) -> SelectedLanes:
+    def select(
+        self, agents: AgentFeatures, origin: NDArray[np.float64], encode: Callable[..., NDArray[np.float32]]
+    ) -> SelectedLanes:
         """Select the lanes near the agents, and encode those without a token.
 
         Args:
             origin: ``[2]`` metres, map frame.
+            encode: lane encoder: :data:`LANE_INPUTS` as keyword arguments -> tokens ``[L, dim]``.
         """
         local = self._midpoint - origin
         rows = lanes_near(local, np.zeros(len(local), np.int64), agents, self.config)
         new = rows[~self._has_token[rows]]
         if len(new):
-            self._tokens[new] = self.encode(**self.lane_inputs(new))
+            self._tokens[new] = encode(**self.lane_inputs(new))
             self._has_token[new] = True
             self.encoded += len(new)
         index, kind = topology_among(rows, *self._topology, len(local))

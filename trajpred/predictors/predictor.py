@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import warnings
@@ -172,6 +173,7 @@ def _start(parent: int) -> None:
     import torch  # predictions files are read without it
 
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+    gc.freeze()  # nor do those that sessions of onnxruntime, left to be collected, would wait for
     serve(parent)
 
 

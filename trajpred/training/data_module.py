@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -154,7 +155,7 @@ class SceneLoader(DataLoader[SceneBatch]):
             pin_memory=torch.cuda.is_available(),
             # A separate generator, so that creating an iterator does not change a resumed run.
             generator=torch.Generator(),
-            worker_init_fn=_leave_signals,
+            worker_init_fn=_start_worker,
         )
         self.trained = trained
 
@@ -169,11 +170,14 @@ class SceneLoader(DataLoader[SceneBatch]):
             yield batch
 
 
-def _leave_signals(worker: int) -> None:
+def _start_worker(worker: int) -> None:
     """Leave the signals that stop a run to the trainer, which still needs a batch of each worker.
 
     Terminals signal the process group, which a worker leaves; SLURM and systemd signal all processes.
     """
+    # What the trainer's process left to the garbage collector stays: to free a session of onnxruntime waits
+    # for its threads, which a forked process does not have.
+    gc.freeze()
     if hasattr(os, "setsid"):
         os.setsid()
     for number in SIGNALS:
