@@ -108,7 +108,8 @@ def visualize(
             drawn alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
         source: Data set of the raw data, as for prepare, with its options; by default argoverse2.
     """
-    format = out.suffix[1:].lower() or "png"
+    is_file = out.suffix != "" and not out.is_dir()
+    format = out.suffix[1:].lower() if is_file else "png"
     require(format in FORMATS, "out", f"must be a folder or end in .{', .'.join(FORMATS)}, is {out}")
     given = {
         "against": against,
@@ -126,7 +127,7 @@ def visualize(
     if raw is not None and source is None and is_map(raw):
         require(not scenario and checkpoint is None, "raw", "is a map: it is drawn alone")
         require(format in PICTURES, "out", f"of a map must be a picture (.{', .'.join(PICTURES)})")
-        path = out if out.suffix else out / f"{raw.stem}.png"
+        path = out if is_file else out / f"{raw.stem}.png"
         require_writable(path)
         return draw_map(raw, path, paper_mm, center=center, **look)
     require(center is None, "view", "must be a radius alone: only a map has another middle")
@@ -139,12 +140,12 @@ def visualize(
     if format == "html":
         require_writable(out)
         return draw_page(out, choices, load(models, removed, shown), removed)
-    if out.suffix and len(choices) == 1:
+    if is_file and len(choices) == 1:
         paths = [out]
         require_writable(out)
     else:
         stems = file_stems([choice.name for choice in choices])
-        pictures = out.with_suffix("") if out.suffix else out
+        pictures = out.with_suffix("") if is_file else out
         paths = [pictures / f"{stem}.{format}" for stem in stems]
         require_writable(pictures, folder=True)
     predictor = next(iter(load(models, removed, shown)), None)

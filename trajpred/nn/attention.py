@@ -1,5 +1,4 @@
-"""Multi-head graph attention with relative poses, the default operator: who attends to whom in a batch, the
-attention, and the layer around an operator."""
+"""The default operator, graph attention with relative poses, on edges or blocks, and the layer around one."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ class AnyToAnyConvolution(nn.Module):
         name: of the layer.
 
     Example:
+        >>> import torch
         >>> class Sum(AnyToAnyConvolution):
         ...     def convolve(self, *, sender_node_input, **functions):
         ...         message = functions["broadcast_from_sender_node"](sender_node_input)
