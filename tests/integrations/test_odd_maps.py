@@ -188,12 +188,23 @@ def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
     return "".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
 
 
+#: Left and right bounds.
+ANGLE = np.linspace(-np.pi / 2, np.pi / 2, 9)
+U_TURN = (
+    np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]]),
+    4 * np.stack((np.cos(ANGLE), np.sin(ANGLE)), -1).round(9),
+)
+SHARP_TURN = (
+    np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]]),
+    np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]]),
+)
+ISLAND = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
+
+
 @pytest.mark.parametrize("reversed_ways", range(4))
 def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, load: Load) -> None:
     """A U-turn to the left about an inner bound whose ends are nearest crosswise, between two lanes."""
-    angle = np.linspace(-np.pi / 2, np.pi / 2, 9)
-    outer = 4 * np.stack((np.cos(angle), np.sin(angle)), -1).round(9)
-    inner = np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]])
+    inner, outer = U_TURN
     back = np.array([-30.0, 0.0])
     turn = some_reversed(reversed_ways, inner, outer)
     before = (np.stack((inner[0] + back, inner[0])), np.stack((outer[0] + back, outer[0])))
@@ -205,28 +216,15 @@ def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, lo
 
 
 @pytest.mark.parametrize("reversed_ways", range(4))
-def test_turns_without_neighbours_have_an_outline_that_does_not_cross_itself(
-    reversed_ways: int, load: Load
+@pytest.mark.parametrize(("left", "right"), [SHARP_TURN, (ISLAND, ISLAND * [1.0, -1.0])])
+def test_lanelets_without_neighbours_have_an_outline_that_does_not_cross_itself(
+    left: Line, right: Line, reversed_ways: int, load: Load
 ) -> None:
-    """The ends of the outer bound are nearer to the opposite ends of the inner one."""
-    inner = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    outer = np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]])
-    sides = some_reversed(reversed_ways, inner, outer)
-    lane_map = load(local_lanelets({1: sides}))
-    apart = norm(inner[[0, -1]] - outer[[0, -1]])
-    crosswise = norm(inner[[0, -1]] - outer[[-1, 0]])
-    assert apart.sum() > crosswise.sum()
-    np.testing.assert_allclose(lane_map.left_boundary[0], inner)
-    np.testing.assert_allclose(lane_map.right_boundary[0], outer)
-
-
-@pytest.mark.parametrize("reversed_ways", range(4))
-def test_bounds_may_share_the_nodes_at_their_ends(reversed_ways: int, load: Load) -> None:
-    """Between a fork and the next merge, a lanelet begins and ends at a point."""
-    left = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
-    right = left * [1.0, -1.0]
-    sides = some_reversed(reversed_ways, left, right)
-    lane_map = load(local_lanelets({1: sides}))
+    """A turn whose outer ends are nearest crosswise, and a lanelet that begins and ends at a point."""
+    apart = norm(left[[0, -1]] - right[[0, -1]])
+    crosswise = norm(left[[0, -1]] - right[[-1, 0]])
+    assert (apart.sum() > crosswise.sum()) == (left is SHARP_TURN[0])
+    lane_map = load(local_lanelets({1: some_reversed(reversed_ways, left, right)}))
     np.testing.assert_allclose(lane_map.left_boundary[0], left)
     np.testing.assert_allclose(lane_map.right_boundary[0], right)
 
