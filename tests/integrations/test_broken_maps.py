@@ -8,16 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integrations.map_files import (
-    LINE,
-    STRAIGHT,
-    commonroad,
-    lane,
-    lanelet2,
-    opendrive,
-    road,
-    town,
-)
+from tests.integrations.map_files import LINE, STRAIGHT, commonroad, lane, lanelet2, opendrive, road, town
 from trajpred import read_map
 from trajpred.cli.info import describe
 from trajpred.integrations.maps import MapFile, read_map_file

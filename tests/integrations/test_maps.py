@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import fresnel
 
-from tests.integrations.map_files import (
-    LINE,
-    STRAIGHT,
-    commonroad,
-    lane,
-    lanelet2,
-    opendrive,
-    road,
-    town,
-)
+from tests.integrations.map_files import LINE, STRAIGHT, commonroad, lane, lanelet2, opendrive, road, town
 from trajpred import LaneMap
 from trajpred.data import lane_map as records
 from trajpred.data.geometry import arc_length, norm

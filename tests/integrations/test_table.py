@@ -120,9 +120,9 @@ def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
 def test_eth_is_the_source_by_hand(tmp_path: Path) -> None:
     """2.5 Hz: every tenth frame at 25 Hz, white space, and no names of columns."""
     frame = np.arange(100)
-    walkers = []
-    for n in range(3):
-        walkers.append(np.column_stack((10 * frame, 0 * frame + n, 0.5 * frame + n, np.sin(frame / (5 + n)))))
+    walkers = [
+        np.stack((10 * frame, 0 * frame + n, 0.5 * frame + n, np.sin(frame / (5 + n))), -1) for n in range(3)
+    ]
     rows = np.concatenate(walkers)
     mixed = rows[np.random.default_rng(0).permutation(len(rows))]
     np.savetxt(tmp_path / "hotel.txt", mixed, fmt=" %.1f\t%d  %.6f %.6f ")
