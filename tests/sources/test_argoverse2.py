@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from av2.datasets.motion_forecasting.data_schema import ObjectType
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
@@ -18,20 +20,6 @@ from av2.map.lane_segment import LaneMarkType, LaneType
 from av2.map.map_api import ArgoverseStaticMap
 
 from tests.conftest import SAMPLE, equal, rejected
-from tests.sources.argoverse2_files import (
-    ARCHIVE,
-    COLUMNS,
-    INTEGER,
-    SMALL,
-    STATE,
-    TABLE,
-    TEXT,
-    TIME,
-    read,
-    rejects,
-    replaced,
-    with_column,
-)
 from tools.synthesize import make_scenario, scenario_table
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.data.scenario import Scenario
@@ -39,8 +27,48 @@ from trajpred.data.splits import SPLITS
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, RawScenario
-from trajpred.sources.argoverse2 import map_from, read_archive, read_scenario
+from trajpred.sources.argoverse2 import archive_of, map_from, read_archive, read_scenario
 from trajpred.sources.reading import MAX_STEPS, MapProblems
+
+TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
+STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
+TIME = ("start_timestamp", "end_timestamp")
+INTEGER = ("timestep", "object_category", "num_timestamps")
+COLUMNS = ("observed", *TEXT, *STATE, *TIME, *INTEGER)
+SMALL = make_scenario(0, 2, steps=8, observed=5)
+TABLE = scenario_table(SMALL)
+#: The first three records of each group of the map.
+ARCHIVE = {}
+for _group, _records in archive_of(SMALL.map, digits=None).items():
+    ARCHIVE[_group] = dict(islice(_records.items(), 3))
+
+
+def read(folder: Path, tracks: pa.Table = TABLE, archive: Any = ARCHIVE, **options: Any) -> Scenario:
+    """Write both files of a scenario, bytes of a map as they are, and read them."""
+    folder.mkdir(exist_ok=True)
+    pq.write_table(tracks, folder / "scenario_0.parquet", **options)
+    content = archive if isinstance(archive, bytes) else json.dumps(archive).encode()
+    (folder / "log_map_archive_0.json").write_bytes(content)
+    return read_scenario(folder)
+
+
+def with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """Return the table with other values in a column."""
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def replaced(name: str, values: Any, row: int | None = None) -> pa.Table:
+    """Return the small table with other values in a column, or in one row of it."""
+    if row is None:
+        return with_column(TABLE, name, pa.array(values))
+    column = TABLE[name].to_pylist()
+    column[row] = values
+    return with_column(TABLE, name, pa.array(column, TABLE[name].type))
+
+
+def rejects(file: str, field: str | None, folder: Path, *arguments: Any) -> str:
+    """Return the message of the DataError that names ``file`` and ``field``."""
+    return rejected(lambda: read(folder, *arguments), file, field).message
 
 
 def check_tracks(scenario: Scenario, path: Path) -> None:
