@@ -25,6 +25,7 @@ from torch import nn
 from tests.conftest import ROOT
 from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, parquet_of, text_of, zip_of
 from tests.integrations import map_files
+from tests.integrations.drives import write_drive
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from tools.synthesize import make_scenario, write_scenario
 from trajpred import read_map
@@ -34,13 +35,13 @@ from trajpred.evaluation.report import by_recipe, format_table
 from trajpred.evaluation.results import read_results
 from trajpred.integrations import commonroad
 from trajpred.integrations.maps.segments import faults
+from trajpred.integrations.recorded_drive import RecordedDrive
 from trajpred.metrics.calibration import ConformalRegions
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, TRAINING, load_weights, read_checkpoint
 from trajpred.onboard.bundle import EXAMPLE, FORMAT, MANIFEST, VERSION, Bundle
 from trajpred.predictors.predict import write_predictions
 from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse2
-from trajpred.sources import argoverse1 as argoverse1_map
 from trajpred.store import ScenarioStore, prepare
 
 SCENARIO = make_scenario(0, 2, steps=10, observed=5)
@@ -110,7 +111,7 @@ def xml(folder: Path) -> Reader:
     path = folder / "map.xml.gz"
 
     def read() -> object:
-        return argoverse1_map.read_city_map(path).near(np.zeros(2), np.full(2, 100.0), 50.0)
+        return argoverse1.read_city_map(path).near(np.zeros(2), np.full(2, 100.0), 50.0)
 
     return Reader(gzip.compress(made_map().encode()), gzip_of, of_file(path, read))
 
@@ -133,6 +134,19 @@ def recording(folder: Path) -> Reader:
             commonroad.read(window)
 
     return Reader(map_files.commonroad(), text_of, of_file(path, read))
+
+
+def drive(folder: Path) -> Reader:
+    path = write_drive(SCENARIO, folder / "drive.mcap", steps=4)
+
+    def read() -> None:
+        recorded = RecordedDrive(path)
+        for objects in recorded:
+            count = len(objects.track_id)
+            assert len(objects.position) == len(objects.heading) == len(objects.size) == count
+        assert not any("\n" in problem for problem in recorded.problems)
+
+    return Reader(path.read_bytes(), bytes_of, of_file(path, read))
 
 
 def sequences() -> pa.Table:
@@ -286,6 +300,7 @@ READERS: dict[str, Callable[[Path], Reader]] = {
     "OpenDRIVE map (XML)": map_file(map_files.town()),
     "CommonRoad map (XML)": map_file(map_files.commonroad(2)),
     "CommonRoad recording (XML)": recording,
+    "recorded drive (MCAP)": drive,
     "store manifest (JSON)": lambda folder: of_store(folder, "manifest.json", json_of),
     "store index (Arrow)": lambda folder: of_store(folder, "val/index-*.arrow", arrow_of),
     "store shard (Arrow)": lambda folder: of_store(folder, "val/shard-00000-*.arrow", arrow_of),

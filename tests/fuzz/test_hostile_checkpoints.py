@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,6 @@ SPELLINGS: list[dict[str, Any]] = [
 ]
 
 
-def changed(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda content: content[CONFIG][part]["init_args"].update(values)
-
-
 def doubled(times: int) -> list[Any]:
     """A few small lists that print as 2**times values."""
     result: list[Any] = [1]
@@ -44,47 +40,44 @@ def doubled(times: int) -> list[Any]:
     return result
 
 
-def in_itself(content: dict[str, Any]) -> None:
-    content[CONFIG]["encoder"]["init_args"]["dim"] = content[CONFIG]
-
-
-def in_state(value: Callable[[], Any]) -> Callable[[dict[str, Any]], object]:
-    return lambda content: content["state_dict"].update({"forecaster.decoder.mode.weight": value()})
-
-
-HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "config is a tensor": lambda content: content.update({CONFIG: torch.zeros(0)}),
-    "record is a tensor": lambda content: content.update({TRAINING: torch.zeros(2)}),
-    "calibration": lambda content: content.update(
-        {CALIBRATION: {"temperature": float("nan"), "regions": ""}}
-    ),
-    "weight without a name": lambda content: content["state_dict"].update({None: torch.zeros(1)}),
-    "epoch as text": lambda content: content.update(epoch="3", global_step=2),
-    "contains itself": in_itself,
-    "doubled": lambda content: content[TRAINING].update(seed=doubled(60)),
-    "layers": changed("encoder", layers=2**62),
-    "no heads": changed("encoder", heads=0),
-    "long integer": changed("encoder", dim=10**5_000),
-    "horizon": changed("decoder", horizon=10_000_000),
-    "dropout": changed("encoder", dropout=float("nan")),
-    "max_agents": lambda content: content[CONFIG].update(scene={"features": {"max_agents": 2**40}}),
-    "radius": lambda content: content[CONFIG].update(scene={"graph": {"lane_radius_m": float("inf")}}),
-    "global_step": lambda content: content.update(epoch=1, global_step=10**5_000),
-    "record with a tensor": lambda content: content[TRAINING].update(seed=torch.zeros(2)),
-    "nan weight": in_state(lambda: torch.full((6, 32), float("nan"))),
-    "weight is a list": in_state(lambda: [1.0]),
-    "quantized weight": in_state(lambda: torch.quantize_per_tensor(torch.zeros(6, 32), 1.0, 0, torch.qint8)),
-    "sparse weight": in_state(lambda: torch.zeros(6, 32).to_sparse()),
-    "meta weight": in_state(lambda: torch.zeros(6, 32, device="meta")),
-    "expanded weight": in_state(lambda: torch.zeros(1).expand(10**6, 10**6)),
-    "weight of another shape": in_state(lambda: torch.zeros(7, 32)),
+ITSELF: dict[str, Any] = {}
+ITSELF["encoder"] = ITSELF
+ENCODER = (CONFIG, "encoder", "init_args")
+WEIGHT = ("state_dict", "forecaster.decoder.mode.weight")
+with warnings.catch_warnings():  # torch will drop quantized tensors
+    warnings.simplefilter("ignore")
+    QUANTIZED = torch.quantize_per_tensor(torch.zeros(6, 32), 1.0, 0, torch.qint8)
+#: The place of a value in a checkpoint, and the value.
+HOSTILE: dict[str, tuple[tuple[str | None, ...], Any]] = {
+    "config is a tensor": ((CONFIG,), torch.zeros(0)),
+    "record is a tensor": ((TRAINING,), torch.zeros(2)),
+    "record with a tensor": ((TRAINING, "seed"), torch.zeros(2)),
+    "doubled": ((TRAINING, "seed"), doubled(60)),
+    "calibration": ((CALIBRATION,), {"temperature": float("nan"), "regions": ""}),
+    "epoch as text": (("epoch",), "3"),
+    "global_step": (("global_step",), 10**5_000),
+    "contains itself": ((*ENCODER, "dim"), ITSELF),
+    "layers": ((*ENCODER, "layers"), 2**62),
+    "no heads": ((*ENCODER, "heads"), 0),
+    "long integer": ((*ENCODER, "dim"), 10**5_000),
+    "dropout": ((*ENCODER, "dropout"), float("nan")),
+    "horizon": ((CONFIG, "decoder", "init_args", "horizon"), 10_000_000),
+    "max_agents": ((CONFIG, "scene"), {"features": {"max_agents": 2**40}}),
+    "radius": ((CONFIG, "scene"), {"graph": {"lane_radius_m": float("inf")}}),
+    "weight without a name": (("state_dict", None), torch.zeros(1)),
+    "nan weight": (WEIGHT, torch.full((6, 32), float("nan"))),
+    "weight is a list": (WEIGHT, [1.0]),
+    "quantized weight": (WEIGHT, QUANTIZED),
+    "sparse weight": (WEIGHT, torch.zeros(6, 32).to_sparse()),
+    "meta weight": (WEIGHT, torch.zeros(6, 32, device="meta")),
+    "expanded weight": (WEIGHT, torch.zeros(1).expand(10**6, 10**6)),
+    "weight of another shape": (WEIGHT, torch.zeros(7, 32)),
 }
 
 
 def content_of(folder: Path) -> dict[str, Any]:
     content = read_checkpoint(checkpoint_of(small_model(), folder / "good.ckpt"))
-    content.setdefault(TRAINING, {})
-    return content
+    return content | {TRAINING: {}, "epoch": 1, "global_step": 2}
 
 
 @pytest.fixture
@@ -118,7 +111,11 @@ def test_no_spelling_of_a_class_imports_its_module(change: dict[str, Any], evil:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_values_are_one_short_error(name: str, tmp_path: Path) -> None:
     content, path = content_of(tmp_path), tmp_path / "bad.ckpt"
-    HOSTILE[name](content)
+    (*holders, key), value = HOSTILE[name]
+    holder = content
+    for part in holders:
+        holder = holder[part]
+    holder[key] = value
     torch.save(content, path)
     with pytest.raises(DataError) as caught:
         Forecaster.load(path)

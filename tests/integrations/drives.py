@@ -15,7 +15,7 @@ from mcap_ros2.writer import Writer
 
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TYPICAL_SIZE
-from trajpred.integrations.recorded_drive import LABELS, TRACKED_OBJECTS, ros_types
+from trajpred.integrations.recorded_drive import LABELS, TRACKED_OBJECTS, TrackedObjects, ros_types
 from trajpred.integrations.replay import detections
 
 TOPIC = "/perception/object_recognition/tracking/objects"
@@ -64,6 +64,18 @@ def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: i
         "header": {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame},
         "objects": objects,
     }
+
+
+def assert_read(objects: TrackedObjects, scenario: Scenario, step: int) -> None:
+    """Assert that the tracked objects of a recording are those of a step of the scenario."""
+    expected = detections(scenario, step)
+    assert objects.time_ns == scenario.timestamps_ns[step], "when measured, not logged"
+    assert objects.track_id == [identity(name).hex() for name in expected.track_id]
+    np.testing.assert_array_equal(objects.position, expected.position)
+    np.testing.assert_allclose(objects.velocity, expected.velocity, atol=1e-9)
+    turned = objects.heading - np.asarray(expected.heading)
+    np.testing.assert_allclose(np.exp(1j * turned), 1, atol=1e-9)
+    assert (objects.size > 0).all()
 
 
 def write_drive(scenario: Scenario, path: Path, steps: int | None = None, **look: Any) -> Path:

@@ -25,6 +25,11 @@ def road(
     )
 
 
+def linked(side: str, road: int, end: str) -> str:
+    """Return the link of a road to the contact point of another."""
+    return f'<{side} elementType="road" elementId="{road}" contactPoint="{end}"/>'
+
+
 def opendrive(*roads: str, header: str = "", junctions: str = "") -> bytes:
     content = f"<header>{header}</header>\n{''.join(roads)}{junctions}"
     return f"<OpenDRIVE>{content}</OpenDRIVE>".encode()
@@ -32,25 +37,19 @@ def opendrive(*roads: str, header: str = "", junctions: str = "") -> bytes:
 
 def town() -> bytes:
     """Return a junction: road 1 along x leads to road 3 by the connecting road 2; all kinds of geometry."""
-    onward = '<predecessor elementType="road" elementId="{}" contactPoint="end"/>'
-    to_3 = '<successor elementType="road" elementId="3" contactPoint="start"/>'
     before = '<predecessor id="-1"/>'
     after = '<successor id="-1"/>'
     crossing = '<object type="crosswalk" s="20" t="0" hdg="0" length="3" width="8"/>'
     offsets = '<laneOffset s="0" a="0" b="0" c="0.001" d="0"/><laneOffset s="20" a="0" b="0" c="0" d="0"/>'
-    first = road(
-        "1",
-        link='<successor elementType="junction" elementId="J"/>',
-        objects=crossing,
-        extra=offsets,
-    )
+    to_junction = '<successor elementType="junction" elementId="J"/>'
+    first = road("1", link=to_junction, objects=crossing, extra=offsets)
     connecting = road(
         "2",
         '<geometry s="0" x="40" y="0" hdg="0" length="10"><arc curvature="0.05"/></geometry>',
         10,
         right=lane(-1, link=before + after),
         attributes='junction="J"',
-        link=onward.format(1) + to_3,
+        link=linked("predecessor", 1, "end") + linked("successor", 3, "start"),
     )
     exits = []
     shapes = (
@@ -65,7 +64,7 @@ def town() -> bytes:
             10,
             left=lane(1),
             right=lane(-1, link=before) + lane(-2, "biking"),
-            link=onward.format(2),
+            link=linked("predecessor", 2, "end"),
         )
         exits.append(onwards)
     junction = (

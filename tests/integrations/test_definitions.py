@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from mcap.reader import make_reader
 from mcap.writer import Writer
 from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 from rosbags.typesys.store import Typestore
 
-from tests.integrations.drives import TOPIC, identity, write_drive
+from tests.integrations.drives import TOPIC, assert_read, write_drive
 from trajpred.data.scenario import Scenario
 from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
-from trajpred.integrations.replay import detections
 
 EARLIER = "autoware_auto_perception_msgs/msg/TrackedObjects"
 RULE = "=" * 80 + "\n"
@@ -80,20 +78,14 @@ module geometry_msgs { module msg {
   };
 }; };
 """
-NAMES = (
-    "TrackedObjects",
-    "TrackedObject",
-    "ObjectClassification",
-    "TrackedObjectKinematics",
-    "Shape",
-)
 
 
 def recorded_idl() -> str:
     sections = []
-    for name, text in zip(NAMES, IDL, strict=True):
-        sections.append(f"{RULE}IDL: autoware_auto_perception_msgs/msg/{name}{text}")
-    sections.append(f"{RULE}IDL: geometry_msgs/msg/PoseWithCovariance{POSE_WITH_COVARIANCE}")
+    for text in (*IDL, POSE_WITH_COVARIANCE):
+        [module] = re.findall(r"module (\w+_msgs)", text)
+        [name] = re.findall(r"struct (\w+)", text)
+        sections.append(f"{RULE}IDL: {module}/msg/{name}{text}")
     return "".join(sections)
 
 
@@ -111,11 +103,7 @@ def test_the_earlier_layout_is_read_by_its_own_definition(
     scenario = sample_scenarios[0]
     types = earlier_types()
     newer = write_drive(scenario, tmp_path / "newer.mcap", steps=3)
-    text = {
-        "ros2idl": recorded_idl(),
-        "ros2msg": types.generate_msgdef(EARLIER, ros_version=2)[0],
-        "": "",
-    }
+    text = {"ros2idl": recorded_idl(), "ros2msg": types.generate_msgdef(EARLIER, ros_version=2)[0], "": ""}
     path = tmp_path / "earlier.mcap"
     with newer.open("rb") as source, path.open("wb") as target:
         writer = Writer(target)
@@ -133,13 +121,7 @@ def test_the_earlier_layout_is_read_by_its_own_definition(
     assert len(messages) == 3
     assert not drive.problems
     for step, tracked in enumerate(messages):
-        expected = detections(scenario, step)
-        assert tracked.track_id == [identity(name).hex() for name in expected.track_id]
-        np.testing.assert_array_equal(tracked.position, expected.position)
-        np.testing.assert_allclose(tracked.velocity, expected.velocity, atol=1e-9)
-        turned = tracked.heading - np.asarray(expected.heading)
-        np.testing.assert_allclose(np.exp(1j * turned), 1, atol=1e-9)
-        assert (tracked.size > 0).all()
+        assert_read(tracked, scenario, step)
 
 
 def test_inputs_of_the_earlier_type_made_elsewhere(shared: Path) -> None:

@@ -23,17 +23,22 @@ from trajpred.sources.argoverse2 import read_scenario
 STEPS = 15
 
 
+@pytest.fixture(scope="module")
+def drive(sample_folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    scenario = read_scenario(sample_folders[0])
+    return write_drive(scenario, tmp_path_factory.mktemp("drive") / "drive.mcap", steps=STEPS)
+
+
 def given(folder: Path, drive: Path, bundle: Path) -> list[object]:
     [archive] = folder.glob("log_map_archive_*.json")
     return ["--tracks", drive, "--map", archive, "--bundle", bundle, "--threads", 1]
 
 
 def test_a_drive_becomes_predicted_objects(
-    sample_folders: list[Path], bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample_folders: list[Path], drive: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = sample_folders[0], tmp_path / "predicted.mcap"
     scenario = read_scenario(folder)
-    drive = write_drive(scenario, tmp_path / "drive.mcap", steps=STEPS)
     options = given(folder, drive, bundle)
     assert run("replay", *options, "--out", out, "--min-probability", 0.2) == 0
     printed = capsys.readouterr().out
@@ -62,10 +67,8 @@ def test_a_drive_becomes_predicted_objects(
 
 
 def test_a_map_of_another_frame_is_a_problem(
-    sample_folders: list[Path], bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    drive: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = sample_folders[0]
-    drive = write_drive(read_scenario(folder), tmp_path / "drive.mcap", steps=2)
     write_map(LaneMap.from_centerlines([[[9e4, 0.0], [9e4 + 50, 0.0]]]), tmp_path / "far.json")
     assert run("replay", "--tracks", drive, "--map", tmp_path / "far.json", "--bundle", bundle) == 1
     assert "no lane of the map was near an object" in capsys.readouterr().out
@@ -97,12 +100,12 @@ def test_problems_of_a_drive_are_counted(
 def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
     suffix: str,
     sample_folders: list[Path],
+    drive: Path,
     bundle: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    drive = write_drive(read_scenario(sample_folders[0]), tmp_path / "drive.mcap", steps=2)
     monkeypatch.setattr(RecordedDrive, "__iter__", lambda drive: iter(()))
     out = tmp_path / f"predicted.{suffix}"
     out.write_text("earlier")
@@ -125,13 +128,12 @@ def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
 )
 def test_wrong_options_are_named(
     sample_folders: list[Path],
+    drive: Path,
     bundle: Path,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     more: list[str],
     sentence: str,
 ) -> None:
-    drive = write_drive(read_scenario(sample_folders[0]), tmp_path / "drive.mcap", steps=2)
     more = [str(drive) if word == "DRIVE" else word for word in more]
     for tracks in (drive, drive.parent):
         assert run("replay", *given(sample_folders[0], tracks, bundle), *more) == 2

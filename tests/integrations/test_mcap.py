@@ -54,11 +54,6 @@ def xy(message: Any) -> list[float]:
     return [message.x, message.y]
 
 
-def rgb(line: Any) -> list[float]:
-    color = line.color
-    return [color.r, color.g, color.b]
-
-
 def yaw(turn: Any) -> float:
     return float(2 * np.arctan2(turn.z, turn.w))
 
@@ -120,7 +115,8 @@ def test_modes_and_true_futures_are_shown(scenario: Scenario, forecast: Forecast
         order = np.argsort(-forecast.probability[i], kind="stable")
         for line, mode in zip(modes, order.tolist(), strict=True):
             np.testing.assert_allclose(points(line), forecast.trajectory[i, mode, 2::3], atol=MM)
-        assert rgb(modes[0]) != rgb(modes[-1]), "coloured by probability"
+        first, last = modes[0].color, modes[-1].color
+        assert (first.r, first.g, first.b) != (last.r, last.g, last.b), "coloured by probability"
         row = tracks.index(entity.id)
         is_scored = tracks.category[row] >= TrackCategory.SCORED
         assert len(entity.lines) == 7 + is_scored + (not entity.cubes), "and an outline instead of a box"
@@ -231,6 +227,11 @@ def test_predicted_objects_are_the_forecast_of_the_tracked_ones(
             np.testing.assert_allclose(np.cos(turn), 1, atol=1e-6)
             assert nanoseconds(path.time_step) == stride * 10**8
         assert_same_object(predicted, tracked.message.objects[k])
+    [(_, scene)] = read_back(file_path, SCENE)
+    for entity in scene.entities:
+        facts = {fact.key: fact.value for fact in entity.metadata}
+        expected = "fallback" if entity.id == tracked.track_id[0] else "model"
+        assert facts["predicted by"] == expected
 
 
 def nanoseconds(stamp: Any) -> int:
@@ -245,23 +246,6 @@ def assert_same_object(predicted: Any, tracked: Any) -> None:
     assert predicted.shape.dimensions.x == tracked.shape.dimensions.x
     initial = predicted.kinematics.initial_twist_with_covariance.twist.linear
     assert initial.x == tracked.kinematics.twist_with_covariance.twist.linear.x
-
-
-def test_the_scene_says_what_predicted_an_object(
-    scenario: Scenario, tracked: TrackedObjects, tmp_path: Path
-) -> None:
-    late, on_time = tracked.track_id[:2]
-    tracks, known = named(lane_following(scenario), scenario, fallback={late: "late"})
-    path = tmp_path / "predicted.mcap"
-    with DriveFile(path, scenario.map, step_s=0.1) as file:
-        file.add(tracked, tracks, known)
-    [(_, scene)] = read_back(path, SCENE)
-    origins = {}
-    for entity in scene.entities:
-        facts = {fact.key: fact.value for fact in entity.metadata}
-        origins[entity.id] = facts["predicted by"]
-    assert origins[late] == "fallback"
-    assert origins[on_time] == "model"
 
 
 def test_ros_tools_read_the_files_and_what_was_written_survives(

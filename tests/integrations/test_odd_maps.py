@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import equal
-from tests.integrations.map_files import STRAIGHT, lane, opendrive, road, town
+from tests.integrations.map_files import STRAIGHT, lane, linked, opendrive, road, town
 from trajpred import LaneMap
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import MARK_TYPES
@@ -20,32 +20,25 @@ Load = Callable[..., LaneMap]
 NAMESPACE = b"http://code.asam.net/simulation/standard/opendrive_schema"
 
 
-@pytest.mark.parametrize(
-    "named_space", [rb'<\1 xmlns="%s"', rb'<odr:\1 xmlns:odr="%s"'], ids=["default", "prefix"]
-)
-def test_elements_may_be_in_a_namespace(named_space: bytes, load: Load) -> None:
-    content = re.sub(rb"<(\w+)", named_space % NAMESPACE, town())
-    if b"<odr:" in content:
-        content = content.replace(b"</", b"</odr:")
-    assert equal(load(content), load(town()))
-
-
-def test_elements_in_the_namespace_of_others_are_no_lanes(load: Load) -> None:
+def test_elements_may_be_in_the_namespace_of_the_standard_alone(load: Load) -> None:
+    expected = load(town())
+    default = re.sub(rb"<(\w+)", rb'<\1 xmlns="%s"' % NAMESPACE, town())
+    prefixed = re.sub(rb"<(\w+)", rb'<odr:\1 xmlns:odr="%s"' % NAMESPACE, town()).replace(b"</", b"</odr:")
     foreign = b'<right><lane xmlns="http://vendor.example" id="-2" type="driving"/>'
-    assert equal(load(town().replace(b"<right>", foreign)), load(town()))
+    for content in (default, prefixed, town().replace(b"<right>", foreign)):
+        assert equal(load(content), expected)
+
+
+#: A road along x from 40 m on.
+FROM_40 = STRAIGHT.replace('x="0"', 'x="40"')
 
 
 def straight_roads(attributes: str = "", first: str = "start", second: str = "end") -> bytes:
     """Return road 1 along x to (40, 0), and road 2 from there on, linked at the named contact points."""
-    onward = '<{} elementType="road" elementId="{}" contactPoint="{}"/>'
-    roads = road(
-        "1", right=lane(-1, link='<successor id="-1"/>'), link=onward.format("successor", 2, first)
-    ) + road(
-        "2",
-        STRAIGHT.replace('x="0"', 'x="40"'),
-        right=lane(-1, link='<predecessor id="-1"/>'),
-        link=onward.format("predecessor", 1, second),
-    )
+    to_2 = lane(-1, link='<successor id="-1"/>')
+    from_1 = lane(-1, link='<predecessor id="-1"/>')
+    roads = road("1", right=to_2, link=linked("successor", 2, first))
+    roads += road("2", FROM_40, right=from_1, link=linked("predecessor", 1, second))
     return opendrive(roads.replace('type="driving"', f'type="driving" {attributes}'))
 
 
@@ -79,8 +72,7 @@ def test_lanes_in_both_directions_are_two_lanes(load: Load) -> None:
 def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, load: Load) -> None:
     """Roads 1 and 2 meet in the connecting road 3; each way is connected."""
     right = lane(-1, link='<predecessor id="-1"/><successor id="-1"/>')
-    onward = '<{} elementType="road" elementId="{}" contactPoint="{}"/>'
-    link = onward.format("predecessor", 1, "end") + onward.format("successor", 2, "start")
+    link = linked("predecessor", 1, "end") + linked("successor", 2, "start")
     connection = (
         '<connection id="{0}" incomingRoad="{0}" connectingRoad="3" contactPoint="{1}">{2}</connection>'
     )
@@ -88,13 +80,7 @@ def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, loa
     content = opendrive(
         road("1"),
         road("2", STRAIGHT.replace('x="0"', 'x="80"')),
-        road(
-            "3",
-            STRAIGHT.replace('x="0"', 'x="40"'),
-            right=right,
-            link=link,
-            attributes='junction="J"',
-        ),
+        road("3", FROM_40, right=right, link=link, attributes='junction="J"'),
         junctions=f'<junction id="J">{connection.format(1, contact, lanes_linked)}'
         f"{connection.format(2, contact, lanes_linked)}</junction>",
     )
@@ -188,12 +174,23 @@ def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
     return "".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
 
 
+#: Left and right bounds.
+ANGLE = np.linspace(-np.pi / 2, np.pi / 2, 9)
+U_TURN = (
+    np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]]),
+    4 * np.stack((np.cos(ANGLE), np.sin(ANGLE)), -1).round(9),
+)
+SHARP_TURN = (
+    np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]]),
+    np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]]),
+)
+ISLAND = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
+
+
 @pytest.mark.parametrize("reversed_ways", range(4))
 def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, load: Load) -> None:
     """A U-turn to the left about an inner bound whose ends are nearest crosswise, between two lanes."""
-    angle = np.linspace(-np.pi / 2, np.pi / 2, 9)
-    outer = 4 * np.stack((np.cos(angle), np.sin(angle)), -1).round(9)
-    inner = np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]])
+    inner, outer = U_TURN
     back = np.array([-30.0, 0.0])
     turn = some_reversed(reversed_ways, inner, outer)
     before = (np.stack((inner[0] + back, inner[0])), np.stack((outer[0] + back, outer[0])))
@@ -205,28 +202,15 @@ def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, lo
 
 
 @pytest.mark.parametrize("reversed_ways", range(4))
-def test_turns_without_neighbours_have_an_outline_that_does_not_cross_itself(
-    reversed_ways: int, load: Load
+@pytest.mark.parametrize(("left", "right"), [SHARP_TURN, (ISLAND, ISLAND * [1.0, -1.0])])
+def test_lanelets_without_neighbours_have_an_outline_that_does_not_cross_itself(
+    left: Line, right: Line, reversed_ways: int, load: Load
 ) -> None:
-    """The ends of the outer bound are nearer to the opposite ends of the inner one."""
-    inner = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    outer = np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]])
-    sides = some_reversed(reversed_ways, inner, outer)
-    lane_map = load(local_lanelets({1: sides}))
-    apart = norm(inner[[0, -1]] - outer[[0, -1]])
-    crosswise = norm(inner[[0, -1]] - outer[[-1, 0]])
-    assert apart.sum() > crosswise.sum()
-    np.testing.assert_allclose(lane_map.left_boundary[0], inner)
-    np.testing.assert_allclose(lane_map.right_boundary[0], outer)
-
-
-@pytest.mark.parametrize("reversed_ways", range(4))
-def test_bounds_may_share_the_nodes_at_their_ends(reversed_ways: int, load: Load) -> None:
-    """Between a fork and the next merge, a lanelet begins and ends at a point."""
-    left = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
-    right = left * [1.0, -1.0]
-    sides = some_reversed(reversed_ways, left, right)
-    lane_map = load(local_lanelets({1: sides}))
+    """A turn whose outer ends are nearest crosswise, and a lanelet that begins and ends at a point."""
+    apart = norm(left[[0, -1]] - right[[0, -1]])
+    crosswise = norm(left[[0, -1]] - right[[-1, 0]])
+    assert (apart.sum() > crosswise.sum()) == (left is SHARP_TURN[0])
+    lane_map = load(local_lanelets({1: some_reversed(reversed_ways, left, right)}))
     np.testing.assert_allclose(lane_map.left_boundary[0], left)
     np.testing.assert_allclose(lane_map.right_boundary[0], right)
 

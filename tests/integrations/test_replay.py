@@ -32,13 +32,6 @@ def updates(bundle: Path, native: Scenario) -> list[Update]:
     return list(replay(OnboardForecaster(bundle, threads=1), native))
 
 
-def first(scenario: Scenario, steps: int) -> Scenario:
-    """Cut a scenario to its first steps."""
-    names = ("valid", "position", "heading", "velocity")
-    tracks = replace(scenario.tracks, **{name: getattr(scenario.tracks, name)[:, :steps] for name in names})
-    return replace(scenario, tracks=tracks, timestamps_ns=scenario.timestamps_ns[:steps], num_observed=1)
-
-
 def test_every_step_is_streamed_once(updates: list[Update], native: Scenario) -> None:
     """Each road user has futures or a reason, and lanes are encoded once."""
     assert [one.step for one in updates] == list(range(native.num_steps))
@@ -52,18 +45,15 @@ def test_every_step_is_streamed_once(updates: list[Update], native: Scenario) ->
     assert 10 < updates[0].encoded > sum(one.encoded for one in updates[1:])
 
 
-def test_the_last_detection_is_the_end(shared_forecaster: OnboardForecaster, native: Scenario) -> None:
-    valid = native.tracks.valid & (np.arange(native.num_steps) < 7)
-    short = replace(native, tracks=replace(native.tracks, valid=valid))
-    assert [one.step for one in replay(shared_forecaster, short)] == list(range(7))
-
-
-def test_realtime_replay_takes_as_long_as_the_scenario(
+def test_a_realtime_replay_takes_as_long_as_the_scenario_until_its_last_detection(
     shared_forecaster: OnboardForecaster, native: Scenario
 ) -> None:
+    valid = native.tracks.valid & (np.arange(native.num_steps) < 4)
+    short = replace(native, tracks=replace(native.tracks, valid=valid))
     start = time.perf_counter()
-    *_, last = replay(shared_forecaster, first(native, 4), realtime=True)
-    assert time.perf_counter() - start >= last.seconds == pytest.approx(0.3, abs=0.02)
+    streamed = list(replay(shared_forecaster, short, realtime=True))
+    assert time.perf_counter() - start >= streamed[-1].seconds == pytest.approx(0.3, abs=0.02)
+    assert [one.step for one in streamed] == list(range(4))
 
 
 def made(latency_ms: float, stages: dict[str, float], warnings: tuple[str, ...] = ()) -> Update:
@@ -159,15 +149,12 @@ def test_invalid_options_give_one_line(
     assert len(text.splitlines()) == 1
 
 
-def test_info_describes_a_bundle(bundle: Path) -> None:
+def test_a_bundle_and_its_forecasters_say_what_they_are(bundle: Path) -> None:
     title, rows = describe(str(bundle))
     assert title == f"Onboard bundle {bundle}"
     assert rows["precision"] == "fp32"
     assert rows["steps"] == "50 + 60 of 0.1 s"
     assert rows["agents and lanes"] == "any number"
-
-
-def test_bundle_and_forecasters_say_what_they_are(bundle: Path) -> None:
     forecaster = OnboardForecaster(bundle)
     opened = f"Bundle({bundle}: small, 6 modes of 60 steps from 50, fp32)"
     assert repr(forecaster) == f"OnboardForecaster({opened})"

@@ -121,15 +121,11 @@ def test_eth_is_the_source_by_hand(tmp_path: Path) -> None:
     """2.5 Hz: every tenth frame at 25 Hz, white space, and no names of columns."""
     frame = np.arange(100)
     walkers = [
-        np.column_stack((10 * frame, np.full(100, n), 0.5 * frame + n, np.sin(frame / (5 + n))))
-        for n in range(3)
+        np.stack((10 * frame, 0 * frame + n, 0.5 * frame + n, np.sin(frame / (5 + n))), -1) for n in range(3)
     ]
     rows = np.concatenate(walkers)
-    np.savetxt(
-        tmp_path / "hotel.txt",
-        rows[np.random.default_rng(0).permutation(len(rows))],
-        fmt=" %.1f\t%d  %.6f %.6f ",
-    )
+    mixed = rows[np.random.default_rng(0).permutation(len(rows))]
+    np.savetxt(tmp_path / "hotel.txt", mixed, fmt=" %.1f\t%d  %.6f %.6f ")
     options = TableOptions(preset="eth-ucy")
     found = windows(tmp_path / "hotel.txt", options)
     assert len(found) > 12
@@ -254,19 +250,16 @@ def test_a_lanelet2_map_lies_where_its_origin_says(tmp_path: Path) -> None:
     far = replace(near, origin=(48.01, 9.0))
     store = tmp_path / "store"
     summary = prepare(NAME, file, store, options=far, workers=1, progress=False)
-    sentence = (
-        "3 of 3 maps have no lane within 100 m of a road user, such as drive_00000 (1,104 m): check the"
-    )
-    assert [problem[: len(sentence)] for problem in summary.unseen.values()] == [sentence]
+    [problem] = summary.unseen.values()
+    words = "3 of 3 maps have no lane within 100 m of a road user, such as drive_00000 (1,104 m): check the"
+    assert problem.startswith(words)
     for workers in (1, 2):
         with pytest.warns(UserWarning) as said:
             model = load_predictor("argoverse-nano")
             list(forecast_store(model, ScenarioStore(store, "val"), batch_size=1, workers=workers))
         sentences = [str(warning.message) for warning in said if "lanes" in str(warning.message)]
-        assert len(sentences) == 1
-        assert re.match(
-            r"drive_000\d\d: argoverse-nano reads 0 of 5 lanes, all are farther than", sentences[0]
-        )
+        [sentence] = sentences
+        assert re.match(r"drive_000\d\d: argoverse-nano reads 0 of 5 lanes, all are farther than", sentence)
 
 
 def plain(path: Path, tracks: dict[str, np.ndarray], **more: object) -> Path:
@@ -341,10 +334,8 @@ def test_no_window_of_a_validation_recording_is_trained_on(tmp_path: Path) -> No
     # Folders of splits stay as they are.
     write_ind(tmp_path / "split" / "train", 1, seconds=16, tracks=5)
     write_ind(tmp_path / "split" / "val", 2, seconds=16, tracks=5)
-    assert {name: len(found) for name, found in SOURCE.scenarios(tmp_path / "split", options).items()} == {
-        "train": 4,
-        "val": 4,
-    }
+    splits = SOURCE.scenarios(tmp_path / "split", options)
+    assert (len(splits["train"]), len(splits["val"])) == (4, 4)
 
 
 Change = Callable[[str], str]
@@ -363,10 +354,6 @@ def column(name: str, change: Change) -> Change:
     return changed
 
 
-def same(text: str) -> str:
-    return text
-
-
 def in_radians(degrees: str) -> str:
     return str(np.radians(float(degrees)))
 
@@ -378,29 +365,30 @@ def negative(number: str) -> str:
 @pytest.mark.parametrize(
     ("columns", "change", "sentence"),
     [
-        (["time=frame:s"], same, "positions move 0.04 times as fast as vx and vy"),
-        (["time=frame:ms"], same, "'frame': states of a track are 0.001 s apart in the median"),
-        (["time=frame:30hz"], same, "positions move 1.2 times as fast as vx and vy"),
-        (["x=xCenter:km", "y=yCenter:km"], same, r"steps are faster than 80 m/s, up to 1.\d+e.04 m/s"),
-        (["x=xCenter:mm", "y=yCenter:mm"], same, r"99 % of the steps are slower than 0.01\d m/s"),
-        (["heading=heading:rad"], same, "'heading': reaches 3[56]., which cannot be radians"),
+        (["time=frame:s"], None, "positions move 0.04 times as fast as vx and vy"),
+        (["time=frame:ms"], None, "'frame': states of a track are 0.001 s apart in the median"),
+        (["time=frame:30hz"], None, "positions move 1.2 times as fast as vx and vy"),
+        (["x=xCenter:km", "y=yCenter:km"], None, r"steps are faster than 80 m/s, up to 1.\d+e.04 m/s"),
+        (["x=xCenter:mm", "y=yCenter:mm"], None, r"99 % of the steps are slower than 0.01\d m/s"),
+        (["heading=heading:rad"], None, "'heading': reaches 3[56]., which cannot be radians"),
         ([], column("heading", in_radians), r"headings are \d\d+ degrees off the motion"),
         ([], column("yCenter", negative), r"headings are \d\d+ degrees off the motion"),
-        (["x=yCenter", "y=xCenter"], same, "headings are 90 degrees off the motion"),
-        (["x=x_center"], same, "'x_center': column is missing; 00_tracks.csv .* have: recordingId, tra"),
-        (["track=recordingId"], same, "rows repeat a time of a track: left out"),
-        (["vx=xVelocity:km/h", "vy=yVelocity:km/h"], same, "positions move 3.6 times as fast as vx and vy"),
-        (["x=xCenter:ft", "y=yCenter:ft"], same, "positions move 0.305 times as fast as vx and vy"),
-        (["time=frame:us"], same, "'frame': states of a track are 1e-06 s apart in the median"),
-        (["length=length:ft"], same, "vehicles are 1.4 m long in the median"),
-        (["type=locationId"], same, "20 tracks are of unknown classes, '1'; say .*: type=locationId:1=veh"),
+        (["x=yCenter", "y=xCenter"], None, "headings are 90 degrees off the motion"),
+        (["x=x_center"], None, "'x_center': column is missing; 00_tracks.csv .* have: recordingId, tra"),
+        (["track=recordingId"], None, "rows repeat a time of a track: left out"),
+        (["vx=xVelocity:km/h", "vy=yVelocity:km/h"], None, "positions move 3.6 times as fast as vx and vy"),
+        (["x=xCenter:ft", "y=yCenter:ft"], None, "positions move 0.305 times as fast as vx and vy"),
+        (["time=frame:us"], None, "'frame': states of a track are 1e-06 s apart in the median"),
+        (["length=length:ft"], None, "vehicles are 1.4 m long in the median"),
+        (["type=locationId"], None, "20 tracks are of unknown classes, '1'; say .*: type=locationId:1=veh"),
     ],
 )  # fmt: skip
 def test_mistakes_end_in_a_sentence_with_the_figure(
-    columns: list[str], change: Change, sentence: str, tmp_path: Path
+    columns: list[str], change: Change | None, sentence: str, tmp_path: Path
 ) -> None:
     file = write_ind(tmp_path, seconds=30)
-    file.write_text(change(file.read_text()))
+    if change:
+        file.write_text(change(file.read_text()))
     options = TableOptions(preset="ind", columns=tuple(columns))
     problem = ""
     with warnings.catch_warnings(record=True) as said:
@@ -469,8 +457,9 @@ def test_info_shows_a_table_before_it_is_prepared(tmp_path: Path, capsys: pytest
     file = write_ind(tmp_path)
     assert run("info", file, "--preset", "ind") == 0
     page = " ".join(capsys.readouterr().out.split())
+    counts = "20: 4 cyclist, 4 pedestrian, 12 vehicle"
     for fact in (
-        "20: 4 cyclist, 4 pedestrian, 12 vehicle",
+        counts,
         "in 40.0 s, every 0.04 s",
         "train 12 scenarios",
         "val 1 scenarios",

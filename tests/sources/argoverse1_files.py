@@ -46,22 +46,12 @@ def made_map() -> str:
         13: ((700, 50), (740, 50)),
     }
     tags = {
-        11: {
-            "turn_direction": "LEFT",
-            "successor": "12",
-            "l_neighbor_id": "13",
-            "is_intersection": "True",
-        },
+        11: {"turn_direction": "LEFT", "successor": "12", "l_neighbor_id": "13", "is_intersection": "True"},
         12: {"predecessor": "11", "has_traffic_control": "True", "r_neighbor_id": "99"},
         13: {"turn_direction": "RIGHT"},
     }
-    default = {
-        "has_traffic_control": "False",
-        "is_intersection": "False",
-        "turn_direction": "NONE",
-        "l_neighbor_id": "None",
-        "r_neighbor_id": "None",
-    }
+    default = dict.fromkeys(("has_traffic_control", "is_intersection"), "False")
+    default |= {"turn_direction": "NONE", "l_neighbor_id": "None", "r_neighbor_id": "None"}
     nodes = []
     ways = []
     for lane_id, points in lanes.items():

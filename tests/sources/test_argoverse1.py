@@ -129,10 +129,6 @@ def plain_lanes(path: Path) -> tuple[dict[int, Any], dict[int, list[list[float]]
     return tags, points
 
 
-def ids(names: list[str]) -> list[int]:
-    return [int(name) for name in names]
-
-
 def neighbor_id(names: list[str]) -> int:
     return NO_LANE if names[0] == "None" else int(names[0])
 
@@ -144,8 +140,8 @@ def check_lanes(lanes: LaneMap, tags: dict[int, Any], points: dict[int, list[lis
         assert [str(lanes.is_intersection[row])] == tag["is_intersection"]
         assert lanes.left_neighbor[row] == neighbor_id(tag["l_neighbor_id"])
         assert lanes.right_neighbor[row] == neighbor_id(tag["r_neighbor_id"])
-        assert lanes.successors[row].tolist() == ids(tag.get("successor", []))
-        assert lanes.predecessors[row].tolist() == ids(tag.get("predecessor", []))
+        assert lanes.successors[row].astype(str).tolist() == tag.get("successor", [])
+        assert lanes.predecessors[row].astype(str).tolist() == tag.get("predecessor", [])
         assert not len(lanes.left_boundary[row])
 
 
@@ -321,22 +317,6 @@ def with_cell(column: str, value: str) -> list[Row]:
     return rows
 
 
-def without(column: str) -> str:
-    """Remove a column."""
-    lines = [list(HEADER), *made_rows()]
-    for line in lines:
-        del line[HEADER.index(column)]
-    return text_of(lines)
-
-
-def with_two(column: str) -> str:
-    """Append a column once more."""
-    lines = [list(HEADER), *made_rows()]
-    for line in lines:
-        line.append(line[HEADER.index(column)])
-    return text_of(lines)
-
-
 def with_all(column: str, value: str, track: str | None = None) -> list[Row]:
     """Replace a column of all rows, or of those of a track."""
     rows = made_rows()
@@ -346,18 +326,14 @@ def with_all(column: str, value: str, track: str | None = None) -> list[Row]:
     return rows
 
 
-def without_observed_focal() -> list[Row]:
-    """Remove the focal track's first states."""
-    rows = made_rows()
-    first = [row for row in rows[:10] if row[1] == "focal"]
-    return [row for row in rows if row not in first]
+LINES = [HEADER, *made_rows()]
 
 
 @pytest.mark.parametrize(
     ("rows", "field", "message"),
     [
-        (without("CITY_NAME"), "CITY_NAME", "missing"),
-        (with_two("X"), "X", "duplicated"),
+        (text_of([line[:-1] for line in LINES]), "CITY_NAME", "missing"),
+        (text_of([[*line, line[3]] for line in LINES]), "X", "duplicated"),
         (with_cell("X", "far"), None, "CSV column #3: Row #.*'far'"),
         (with_cell("Y", "1,5"), None, "Expected 6 columns, got 7"),
         (with_cell("X", ""), "X", "missing"),
@@ -371,7 +347,7 @@ def without_observed_focal() -> list[Row]:
         (with_all("OBJECT_TYPE", "AGENT"), "OBJECT_TYPE", "one AGENT, names 5"),
         (with_all("OBJECT_TYPE", "AV", track="parked"), "OBJECT_TYPE", "one AV"),
         ([*made_rows(), made_rows()[40]], "TIMESTAMP", "same step"),
-        (without_observed_focal(), "TIMESTAMP", "AGENT is not"),
+        (made_rows()[1:], "TIMESTAMP", "AGENT is not"),
         (made_rows(49), "TIMESTAMP", "has 49"),
         ([], "TIMESTAMP", "no rows"),
         (b"\xff\xfe\x00", None, None),
@@ -397,6 +373,9 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 
 
 INVALID_MAPS = [
+    (made_map(), "<ArgoverseVectorMap/>", "way"),
+    (made_map(), "", None),
+    (made_map(), '<?xml version="1.0" encoding="x"?><a/>', None),
     ('lane_id="12"', 'lane_id="11"', "lane_id"),
     ('lane_id="12"', "", "way.lane_id"),
     ('k="is_intersection" v="True"', 'k="is_intersection" v="maybe"', "way.is_intersection"),
@@ -415,16 +394,9 @@ INVALID_MAPS = [
 
 
 def test_invalid_maps_are_named(tmp_path: Path) -> None:
-    contents: list[Any] = [
-        ("<ArgoverseVectorMap/>", "way"),
-        (b"", None),
-        ('<?xml version="1.0" encoding="x"?><a/>', None),
-    ]
     for old, new, field in INVALID_MAPS:
         assert old in made_map()
-        contents.append((made_map().replace(old, new), field))
-    for content, field in contents:
-        write(tmp_path, made_rows(), content)
+        write(tmp_path, made_rows(), made_map().replace(old, new))
         rejected(lambda: read_city_map(map_of(tmp_path)), MAPS["MIA"], field)
     compressed = gzip.compress(made_map().encode())
     path = tmp_path / "map.xml.gz"

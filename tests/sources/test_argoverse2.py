@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from av2.datasets.motion_forecasting.data_schema import ObjectType
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
@@ -18,20 +20,6 @@ from av2.map.lane_segment import LaneMarkType, LaneType
 from av2.map.map_api import ArgoverseStaticMap
 
 from tests.conftest import SAMPLE, equal, rejected
-from tests.sources.argoverse2_files import (
-    ARCHIVE,
-    COLUMNS,
-    INTEGER,
-    SMALL,
-    STATE,
-    TABLE,
-    TEXT,
-    TIME,
-    read,
-    rejects,
-    replaced,
-    with_column,
-)
 from tools.synthesize import make_scenario, scenario_table
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.data.scenario import Scenario
@@ -39,8 +27,48 @@ from trajpred.data.splits import SPLITS
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, RawScenario
-from trajpred.sources.argoverse2 import map_from, read_archive, read_scenario
+from trajpred.sources.argoverse2 import archive_of, map_from, read_archive, read_scenario
 from trajpred.sources.reading import MAX_STEPS, MapProblems
+
+TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
+STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
+TIME = ("start_timestamp", "end_timestamp")
+INTEGER = ("timestep", "object_category", "num_timestamps")
+COLUMNS = ("observed", *TEXT, *STATE, *TIME, *INTEGER)
+SMALL = make_scenario(0, 2, steps=8, observed=5)
+TABLE = scenario_table(SMALL)
+#: The first three records of each group of the map.
+ARCHIVE = {}
+for _group, _records in archive_of(SMALL.map, digits=None).items():
+    ARCHIVE[_group] = dict(islice(_records.items(), 3))
+
+
+def read(folder: Path, tracks: pa.Table = TABLE, archive: Any = ARCHIVE, **options: Any) -> Scenario:
+    """Write both files of a scenario, bytes of a map as they are, and read them."""
+    folder.mkdir(exist_ok=True)
+    pq.write_table(tracks, folder / "scenario_0.parquet", **options)
+    content = archive if isinstance(archive, bytes) else json.dumps(archive).encode()
+    (folder / "log_map_archive_0.json").write_bytes(content)
+    return read_scenario(folder)
+
+
+def with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    """Return the table with other values in a column."""
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def replaced(name: str, values: Any, row: int | None = None) -> pa.Table:
+    """Return the small table with other values in a column, or in one row of it."""
+    if row is None:
+        return with_column(TABLE, name, pa.array(values))
+    column = TABLE[name].to_pylist()
+    column[row] = values
+    return with_column(TABLE, name, pa.array(column, TABLE[name].type))
+
+
+def rejects(file: str, field: str | None, folder: Path, *arguments: Any) -> str:
+    """Return the message of the DataError that names ``file`` and ``field``."""
+    return rejected(lambda: read(folder, *arguments), file, field).message
 
 
 def check_tracks(scenario: Scenario, path: Path) -> None:
@@ -158,15 +186,6 @@ def with_unused_texts() -> pa.Table:
     return table
 
 
-def shuffled() -> pa.Table:
-    return TABLE.take(np.random.default_rng(0).permutation(len(TABLE)))
-
-
-def with_another_column() -> pa.Table:
-    reversed_ = TABLE.select(TABLE.column_names[::-1])
-    return reversed_.append_column("map_id", [[[1]] * len(TABLE)])
-
-
 VARIANTS: dict[str, Callable[[], pa.Table]] = {
     "large_string": lambda: cast(TEXT, pa.large_string()),
     "string_view": lambda: cast(TEXT, pa.string_view()),
@@ -176,8 +195,9 @@ VARIANTS: dict[str, Callable[[], pa.Table]] = {
     "uint64": lambda: cast(INTEGER, pa.uint64()),
     "float32": lambda: cast(STATE, pa.float32()),
     "integer timestamps": lambda: cast(TIME, pa.int64()),
-    "shuffled rows": shuffled,
-    "other columns": with_another_column,
+    "shuffled rows": lambda: TABLE.take(np.random.default_rng(0).permutation(len(TABLE))),
+    "reversed columns": lambda: TABLE.select(TABLE.column_names[::-1]),
+    "another column": lambda: TABLE.append_column("map_id", [[[1]] * len(TABLE)]),
 }
 
 
@@ -273,27 +293,26 @@ def test_invalid_tracks_are_named(tmp_path: Path, field: str, table: Callable[[]
     rejects(FILE, field, tmp_path, table())
 
 
-@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**7])
-@pytest.mark.parametrize("dtype", [pa.int64(), pa.float64()])
-def test_timestamps_of_another_unit_are_named(tmp_path: Path, per_second: int, dtype: pa.DataType) -> None:
-    start = 315_973_159
-    end = pa.array([(start + 1) * per_second] * ROWS, dtype)
-    table = replaced("start_timestamp", [start * per_second] * ROWS)
-    table = with_column(table, "end_timestamp", end)
-    assert "nanoseconds" in rejects(FILE, "start_timestamp", tmp_path, table)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_timestamps_that_float32_has_rounded_are_named(tmp_path: Path, dtype: type) -> None:
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+@pytest.mark.parametrize(
+    ("seconds", "convert", "problem"),
+    [
+        (1, lambda ns: ns // 10**9, "nanoseconds"),
+        (1, lambda ns: ns // 10**6, "nanoseconds"),
+        (1, lambda ns: ns // 10**3, "nanoseconds"),
+        (1, lambda ns: ns // 10**2, "nanoseconds"),
+        (34, lambda ns: ns.astype(np.float32), "float32"),
+    ],
+)
+def test_timestamps_of_another_unit_or_rounded_are_named(
+    tmp_path: Path, seconds: int, convert: Callable[[np.ndarray], np.ndarray], problem: str, dtype: type
+) -> None:
     table = TABLE
-    nanoseconds = {
-        "start_timestamp": 315_973_159_595_020_000,
-        "end_timestamp": 315_973_193_595_020_000,
-    }
-    for name, exact in nanoseconds.items():
-        rounded = np.full(ROWS, exact).astype(np.float32).astype(dtype)
-        table = with_column(table, name, pa.array(rounded))
-    assert "float32" in rejects(FILE, "start_timestamp", tmp_path, table)
+    start = 315_973_159_595_020_000
+    for name, exact in zip(TIME, (start, start + seconds * 10**9), strict=True):
+        times = convert(np.full(ROWS, exact)).astype(dtype)
+        table = with_column(table, name, pa.array(times))
+    assert problem in rejects(FILE, "start_timestamp", tmp_path, table)
 
 
 @pytest.mark.parametrize(
@@ -382,28 +401,29 @@ INVALID_MAPS = [
 ]
 
 
-def test_records_with_invalid_values_are_left_out_and_named(tmp_path: Path) -> None:
+def read_without(path: Path, archive: Any, problem: str) -> LaneMap:
+    """Read a map of which one part is left out."""
+    path.write_text(json.dumps(archive))
+    with pytest.warns(UserWarning, match=f"1 .* left out: .*{problem}") as caught:
+        lane_map = read_archive(path)
+    assert str(path) in str(caught[0].message)
+    return lane_map
+
+
+def test_records_with_invalid_values_or_without_a_key_are_left_out_and_named(tmp_path: Path) -> None:
     path = tmp_path / "log_map_archive_0.json"
     for field, group, key, value in INVALID_MAPS:
-        path.write_text(json.dumps(placed(group, key, value)))
-        with pytest.warns(UserWarning, match=f"1 .* left out: .*{field}") as caught:
-            lane_map = read_archive(path)
-        assert str(path) in str(caught[0].message)
+        lane_map = read_without(path, placed(group, key, value), field)
         assert equal(lane_map, without_last(group)), (field, value)
-
-
-def test_records_without_a_key_are_left_out_and_named(tmp_path: Path) -> None:
-    path = tmp_path / "log_map_archive_0.json"
     for group, records in ARCHIVE.items():
-        path.write_text(json.dumps(ARCHIVE | {group: records | {"x": 3}}))
-        with pytest.warns(UserWarning, match=f"1 .* left out: number 4 .*{group}.id.* missing"):
-            assert equal(read_archive(path), map_from(ARCHIVE, MapProblems()))
+        no_record = ARCHIVE | {group: records | {"x": 3}}
+        lane_map = read_without(path, no_record, f"number 4 .*{group}.id.* missing")
+        assert equal(lane_map, map_from(ARCHIVE, MapProblems()))
         for key in next(iter(records.values())):
             archive = copy.deepcopy(ARCHIVE)
             del list(archive[group].values())[-1][key]
-            path.write_text(json.dumps(archive))
-            with pytest.warns(UserWarning, match=f"1 .* left out: .*{group}.{key}.* missing"):
-                assert equal(read_archive(path), without_last(group)), key
+            lane_map = read_without(path, archive, f"{group}.{key}.* missing")
+            assert equal(lane_map, without_last(group)), key
 
 
 def test_maps_without_a_group_or_with_broken_lanes_alone_are_refused(tmp_path: Path) -> None:
@@ -431,11 +451,8 @@ def test_lanes_without_centreline_and_boundary_are_left_out(
     tmp_path: Path, side: str, boundary: list[dict[str, float]]
 ) -> None:
     """Maps of Sensor logs have no centrelines: they follow from the boundaries."""
-    path = tmp_path / "log_map_archive_0.json"
     archive = placed(LANE, side, boundary)
     for lane in archive[LANE].values():
         del lane["centerline"]
-    path.write_text(json.dumps(archive))
-    with pytest.warns(UserWarning, match="1 lane segment left out: .*lane_segments"):
-        lane_map = read_archive(path)
+    lane_map = read_without(tmp_path / "log_map_archive_0.json", archive, "lane_segments")
     assert len(lane_map) == len(ARCHIVE[LANE]) - 1

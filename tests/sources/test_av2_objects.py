@@ -71,19 +71,16 @@ def test_frames_that_an_object_lacks_are_steps_without_states() -> None:
         np.testing.assert_array_equal(getattr(scenario.tracks, name)[:, kept], states)
 
 
-def test_times_of_another_unit_are_named() -> None:
-    theirs, _ = to_av2(make_scenario(0, 1))
-    theirs.timestamps_ns = theirs.timestamps_ns / 1000
-    with pytest.raises(DataError, match="timestamps_ns': must be nanoseconds"):
-        from_av2(theirs)
-
-
 def test_invalid_objects_are_named() -> None:
     theirs, _ = to_av2(make_scenario(0, 1))
-    with pytest.raises(DataError, match="ArgoverseScenario"):
-        from_av2({"scenario_id": "a"})
-    with pytest.raises(DataError, match="ArgoverseStaticMap"):
-        from_av2(theirs, "map.json")
+    other_unit = replace(theirs, timestamps_ns=theirs.timestamps_ns / 1000)
+    for objects, problem in (
+        (({"scenario_id": "a"},), "ArgoverseScenario"),
+        ((theirs, "map.json"), "ArgoverseStaticMap"),
+        ((other_unit,), "timestamps_ns': must be nanoseconds"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            from_av2(*objects)
     for heading in (float("nan"), None):
         theirs.tracks[0].object_states[0].heading = heading
         with pytest.raises(DataError, match="heading"):

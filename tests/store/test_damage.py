@@ -24,13 +24,7 @@ def test_a_missing_store_names_the_command_that_prepares_it(tmp_path: Path) -> N
 
 
 def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path: Path) -> None:
-    recorded = {
-        "version": 1,
-        "source": "argoverse2",
-        "heights": True,
-        "shard_size": 8,
-        "splits": {},
-    }
+    recorded = {"version": 1, "source": "argoverse2", "heights": True, "shard_size": 8, "splits": {}}
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(recorded))
     message = rejected(lambda: ScenarioStore(tmp_path, "train"), path).message
@@ -39,13 +33,10 @@ def test_a_store_of_another_version_names_the_command_that_prepares_it(tmp_path:
     assert message.endswith(f"argoverse2 --raw RAW_DIR --store {tmp_path} --heights --shard_size 8")
 
 
-MANIFESTS = ["", "[]", "{}", "\xff", '{"version": "3"}']
-
-
 def test_damaged_manifests_are_rejected(copy: Path) -> None:
     path = copy / "manifest.json"
     whole = path.read_text()
-    contents = [*MANIFESTS, whole + " ", whole[:1], whole[:100], whole[:500]]
+    contents = ["", "[]", "{}", "\xff", '{"version": "3"}', whole + " ", whole[:1], whole[:100], whole[:500]]
     for n in range(0, len(whole), 37):
         flipped = chr(ord(whole[n]) ^ 1)
         contents.append(whole[:n] + flipped + whole[n + 1 :])

@@ -162,25 +162,26 @@ def test_known_headings_stay_known(through: Through) -> None:
     assert np.abs(found.tracks.heading).max() < 3 * HEADING
 
 
-@pytest.mark.parametrize(
-    ("field", "changes"),
-    [
-        ("position", {"position": np.array([[[0.0, 0.0]] * 2, [[3e6, 0.0]] * 2])}),
-        ("centerline", {"map": [[[0, 0], [1, 1]]]}),
-    ],
-)
-def test_distances_beyond_int32_are_rejected_by_name(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=f"field '{field}'"):
-        encode_row(made(**({"num_observed": 2} | changes)), heights=False)
-
-
-@pytest.mark.parametrize("field", ["position", "heading", "velocity"])
-def test_states_that_are_not_finite_are_rejected(field: str) -> None:
-    """Sources need not validate what they read."""
+def with_unknown(field: str) -> Scenario:
+    """Return states that are not finite: sources need not validate what they read."""
     good = made()
     tracks = replace(good.tracks, **{field: np.full_like(getattr(good.tracks, field), np.nan)})
+    return replace(good, tracks=tracks)
+
+
+@pytest.mark.parametrize(
+    ("field", "scenario"),
+    [
+        ("position", made(num_observed=2, position=np.array([[[0.0, 0.0]] * 2, [[3e6, 0.0]] * 2]))),
+        ("centerline", made(num_observed=2, map=[[[0, 0], [1, 1]]])),
+        *((field, with_unknown(field)) for field in ("position", "heading", "velocity")),
+    ],
+)
+def test_distances_beyond_int32_and_unknown_states_are_rejected_by_name(
+    field: str, scenario: Scenario
+) -> None:
     with pytest.raises(DataError, match=f"field '{field}'"):
-        encode_row(replace(good, tracks=tracks), heights=False)
+        encode_row(scenario, heights=False)
 
 
 def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SAMPLE, equal, tree
-from tests.store.files import manifest, stamps, unsigned
-from tests.store.scenarios import OPTIONS, made
+from tests.store.scenarios import OPTIONS, made, manifest, stamps, unsigned
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError

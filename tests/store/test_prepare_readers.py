@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import equal
-from tests.store.files import manifest
-from tests.store.scenarios import OPTIONS, made
+from tests.store.scenarios import OPTIONS, made, manifest
 from trajpred.errors import DataError
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.store import ScenarioStore, prepare

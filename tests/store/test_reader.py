@@ -52,11 +52,7 @@ def test_batches_equal_joined_scenarios(raw: Raw, tmp_path: Path) -> None:
 
 
 def test_batches_of_different_windows_and_rows_out_of_range_are_rejected(raw: Raw, tmp_path: Path) -> None:
-    scenarios = [
-        made(scenario_id="a", num_observed=8),
-        made(scenario_id="b", num_observed=7),
-        made(scenario_id="c", num_observed=8),
-    ]
+    scenarios = [made(scenario_id=name, num_observed=steps) for name, steps in (("a", 8), ("b", 7), ("c", 8))]
     prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
     store = ScenarioStore(tmp_path / "store", "train")
     assert len(store.batch([0, 2])) == 2

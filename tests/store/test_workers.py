@@ -28,16 +28,7 @@ SOURCE = Source(lambda raw: {"train": [RawScenario(str(i), raw) for i in range(9
 def test_a_dead_worker_process_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "deadly_source.py").write_text(DEADLY)
     command = [sys.executable, ROOT / "tools" / "prepare.py", "--source", "deadly_source:SOURCE"]
-    command += [
-        "--raw",
-        tmp_path,
-        "--store",
-        tmp_path / "store",
-        "--workers",
-        "2",
-        "--shard_size",
-        "3",
-    ]
+    command += ["--raw", tmp_path, "--store", tmp_path / "store", "--workers", "2", "--shard_size", "3"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
