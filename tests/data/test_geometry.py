@@ -101,9 +101,6 @@ def test_torch_equals_numpy(dtype: type, tolerance: float) -> None:
         np.testing.assert_allclose(found.numpy(), expected, atol=tolerance)
 
 
-# ------------------------------------------------------------------------------------- causal motion
-
-
 def test_the_last_step_is_the_last_valid_one_or_the_first() -> None:
     valid = np.random.default_rng(0).random((200, 7)) < 0.3
     valid[0], valid[1] = False, True

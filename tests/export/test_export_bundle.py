@@ -283,29 +283,12 @@ def test_largest_scenes_are_checked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [{"fused": True}, {"sizes": (64, 256), "fused": True}, {"opset": 23}],
-    ids=str,
+    "options", [{"fused": True}, {"sizes": (64, 256), "fused": True}, {"opset": 23}], ids=str
 )
 def test_pretrained_weights_export_in_every_way(
     sample_scenarios: list[Scenario], tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """Each way meets its tolerance; fixed sizes do not change the forecast of a scene that fits."""
-    scenes = sample_scenarios[:6]
-    out = tmp_path / "bundle.zip"
-    result = export_bundle("argoverse-nano", out, scenes, **options)
-    assert result.usual <= result.limit
-    onboard = OnboardForecaster(out)
-    predictor = CheckpointPredictor("argoverse-nano")
-    assert onboard.bundle.sizes == options.get("sizes")
-    if "sizes" not in options:
-        return
-    fitting = 0
-    for scene in scenes:
-        [expected] = predictor([scene])
-        forecast = onboard.forecast(ScenarioBatch.of([scene])).validate()
-        assert len(forecast.track_id) <= 64
-        if len(expected.track_id) <= 64:
-            fitting += 1
-            np.testing.assert_allclose(forecast.trajectory, expected.trajectory, rtol=0, atol=2e-3)
-    assert fitting
+    """The export itself compares with the model, see test_check.py."""
+    result = export_bundle("argoverse-nano", tmp_path / "bundle.zip", sample_scenarios[:6], **options)
+    assert len(result.cases) == 9
+    assert OnboardForecaster(tmp_path / "bundle.zip").bundle.sizes == options.get("sizes")

@@ -1,4 +1,4 @@
-"""Any encoder and decoder exports if it traces; otherwise the error names the module and the operation."""
+"""Any encoder and decoder exports as standard ONNX if it traces; otherwise module and operation are named."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from trajpred.features.config import GraphConfig
 from trajpred.model import Prediction, SceneDecoder, TokenEncoder
 from trajpred.nn.edge_attention import Operator
 from trajpred.onboard import Bundle, OnboardForecaster
-from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES
+from trajpred.onboard.bundle import ENCODER_GRAPHS, FUSED, GRAPHS, SIGNATURES
 from trajpred.predictors.checkpoint import CheckpointPredictor
 
 
@@ -134,19 +136,13 @@ def test_own_encoder_and_decoder(
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (
-            SizeOfData,
-            r"SizeOfData in test_graphs.py, line \d+, `return .*int\(graph.kind.max.*cannot be",
-        ),
+        (SizeOfData, r"SizeOfData in test_graphs.py, line \d+, `return .*int\(graph.kind.max.*cannot be"),
         pytest.param(
             LengthOfTensor,
             r"LengthOfTensor in .*`return x \+ torch.zeros\(len.*: len fixes a size of the sc",
             marks=pytest.mark.slow,
         ),
-        (
-            Accumulated,
-            r"Accumulated accumulates with index_put, which onnxruntime computes wrongly",
-        ),
+        (Accumulated, r"Accumulated accumulates with index_put, which onnxruntime computes wrongly"),
         pytest.param(
             Eigenvalues,
             r"Eigenvalues uses the operation aten\.\w*eig\w*(\.\w+)?, which ONNX lacks$",
@@ -182,3 +178,51 @@ def test_a_decoder_with_a_published_operator_is_exported(
     assert result.largest < 1e-3
     assert len(result.cases) == 4
     assert "ScatterElements" in Bundle(tmp_path / "bundle").info["graphs"]["decoder"]["operators"]
+
+
+@pytest.mark.parametrize("name", [*GRAPHS, FUSED])
+def test_graph_is_standard_and_follows_the_signature(bundle: Path, name: str) -> None:
+    content = (bundle / f"{name}.onnx").read_bytes()
+    assert b"/home" not in content
+    assert b".py" not in content
+    model = onnx.load_from_string(content)
+    onnx.checker.check_model(model, full_check=True)
+    assert not model.functions
+    assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}
+    standard = [opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")]
+    assert standard == [20]
+
+    session = onnxruntime.InferenceSession(content)
+    inputs = {port.name: port for port in SIGNATURES[name].inputs}
+    outputs = {port.name: port for port in SIGNATURES[name].outputs}
+    assert [port.name for port in session.get_outputs()] == list(outputs)
+    for port in session.get_outputs():
+        assert len(port.shape) == len(outputs[port.name].shape)
+    for port in session.get_inputs():
+        for size, expected in zip(port.shape, inputs[port.name].shape, strict=True):
+            assert isinstance(size, str) == (expected in ("A", "L", "B"))
+
+    example = Bundle(bundle).example()
+    values = {port.name: example[f"{name}/{port.name}"] for port in session.get_inputs()}
+    for port, value in zip(session.get_outputs(), session.run(None, values), strict=True):
+        np.testing.assert_allclose(value, example[f"{name}/{port.name}"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_value_inside_a_graph_is_denormal(bundle: Path, name: str) -> None:
+    """Processors take many times as long for products with denormal numbers."""
+    model = onnx.load(bundle / f"{name}.onnx")
+    floats = [
+        value.name
+        for value in onnx.shape_inference.infer_shapes(model).graph.value_info
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    ]
+    for inner in floats:
+        model.graph.output.append(onnx.helper.make_tensor_value_info(inner, onnx.TensorProto.FLOAT, None))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    example = Bundle(bundle).example()
+    values = {port.name: example[f"{name}/{port.name}"] for port in session.get_inputs()}
+    tiny = np.finfo(np.float32).tiny
+    assert len(floats) > 20
+    for inner, value in zip(floats, session.run(floats, values), strict=True):
+        assert not ((value != 0) & (np.abs(value) < tiny)).any(), inner

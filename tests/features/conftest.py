@@ -28,11 +28,4 @@ def scenes(sample_scenarios: list[Scenario]) -> list[Scenario]:
     """Return real scenes, one without a map, two with the same lane ids."""
     crowded = sample_scenarios[0]
     sparse = sample_scenarios[-1]
-    return [
-        crowded,
-        replace(sparse, map=LaneMap()),
-        sparse,
-        straight(3),
-        crowded,
-        sample_scenarios[5],
-    ]
+    return [crowded, replace(sparse, map=LaneMap()), sparse, straight(3), crowded, sample_scenarios[5]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import equal
-from tests.features.scenes import FAR, features_of, moved, other_future, straight
+from tests.features.scenes import FAR, assert_same, features_of, moved, other_future, straight
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose
 from trajpred.data.lane_map import LaneMap
@@ -103,12 +103,7 @@ def test_history_and_target_are_the_closed_form(scenario: Scenario) -> None:
     truth = local_truth(scenario, features)
     now = scenario.num_observed
     valid = truth["valid"][..., None]
-    history = (
-        as_xy(truth["position"]) / 10,
-        as_xy(truth["velocity"]) / 10,
-        as_xy(truth["turn"]),
-        valid,
-    )
+    history = (as_xy(truth["position"]) / 10, as_xy(truth["velocity"]) / 10, as_xy(truth["turn"]), valid)
     history = np.where(valid, np.concatenate(history, -1), 0)[:, :now]
     target = np.where(valid, as_xy(truth["position"]), 0)[:, now:]
     np.testing.assert_allclose(features.agents.history, history, rtol=0, atol=1e-4)
@@ -183,10 +178,7 @@ def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
     every = features_of(scenario, ALL_LANES)
     apart = every.lanes.position[:, None] - every.agents.position
     distance = np.hypot(apart[..., 0], apart[..., 1]).min(axis=1)
-    for config in (
-        FeatureConfig(max_lanes=20),
-        FeatureConfig(lane_radius_m=15.0, max_lanes=10_000),
-    ):
+    for config in (FeatureConfig(max_lanes=20), FeatureConfig(lane_radius_m=15.0, max_lanes=10_000)):
         expected = np.flatnonzero(distance <= config.lane_radius_m)
         order = np.argsort(distance[expected], kind="stable")
         expected = np.sort(expected[order[: config.max_lanes]])
@@ -251,19 +243,19 @@ def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
     np.testing.assert_allclose(lanes.heading, [np.pi / 2, 0], atol=1e-6)
 
 
-def test_odd_numbers_of_points_are_rejected() -> None:
+def test_odd_numbers_of_points_and_unknown_attributes_are_rejected() -> None:
     with pytest.raises(DataError, match="even"):
         features_of(straight(), FeatureConfig(lane_points=9))
+    with pytest.raises(DataError, match="boundaries, marks, lane_types, crossings, classes"):
+        FeatureConfig(omit=["colours"])
 
 
 def test_self_loops_are_omitted() -> None:
     circle = 8 * np.stack((np.cos(np.linspace(0, 6, 30)), np.sin(np.linspace(0, 6, 30))), -1)
     lanes = LaneMap.from_centerlines([circle, circle + 20], successors=[[0, 1], []])
     features = features_of(straight(1, map=lanes), ALL_LANES).lanes
-    assert set(topology(features)) == {
-        (1, 0, TOPOLOGY.index("successor")),
-        (0, 1, TOPOLOGY.index("predecessor")),
-    }
+    kinds = (TOPOLOGY.index("successor"), TOPOLOGY.index("predecessor"))
+    assert set(topology(features)) == {(1, 0, kinds[0]), (0, 1, kinds[1])}
 
 
 def test_omitted_attributes_are_not_read(scenario: Scenario) -> None:
@@ -273,8 +265,8 @@ def test_omitted_attributes_are_not_read(scenario: Scenario) -> None:
     config = FeatureConfig(omit=["boundaries", "marks", "lane_types", "crossings"])
     omitted = scene_features(ScenarioBatch.of([scenario]), config)
     expected = scene_features(ScenarioBatch.of([bare]), FeatureConfig())
-    assert_equal_fields(omitted.lanes, expected.lanes)
-    assert_equal_fields(omitted.agents, expected.agents)
+    assert_same(omitted.lanes, expected.lanes)
+    assert_same(omitted.agents, expected.agents)
     assert not equal(omitted.lanes.points, features_of(scenario, FeatureConfig()).lanes.points)
 
 
@@ -287,11 +279,6 @@ def test_omitted_classes_are_unknown_to_the_model_and_known_to_lane_following(sc
     assert np.array_equal(omitted.agents.anchors, read.agents.anchors)
 
 
-def test_an_unknown_attribute_is_refused() -> None:
-    with pytest.raises(DataError, match="boundaries, marks, lane_types, crossings, classes"):
-        FeatureConfig(omit=["colours"])
-
-
 def test_labels_after_the_recorded_steps_are_counted(scenario: Scenario) -> None:
     """Of 60 future steps the last ten are continued; the window may move over them."""
     batch = ScenarioBatch.of([replace(scenario, continued=10), scenario])
@@ -300,11 +287,6 @@ def test_labels_after_the_recorded_steps_are_counted(scenario: Scenario) -> None
     later = batch.window(50, 60, np.array([15, 0]))
     assert scene_features(later, config).recorded.tolist() == [35, 60]
     assert scene_features(batch.window(50, 30), config).recorded.tolist() == [30, 30]
-
-
-def assert_equal_fields(a: object, b: object) -> None:
-    for name, values in vars(a).items():
-        assert np.array_equal(values, getattr(b, name)), name
 
 
 def test_the_track_seen_last_stands_in_for_a_focal_one_before_the_models_history() -> None:

@@ -40,12 +40,10 @@ TINY: dict[str, Any] = {
 def small_config(**model: Any) -> dict[str, Any]:
     """A tiny model as it would stand in a YAML file, with joint futures."""
     sizes = {"dim": 32, "heads": 4}
+    encoder = {**sizes, "layers": 2}
     decoder = {**sizes, "propose_layers": 1, "joint": True}
     return {
-        "encoder": {
-            "class_path": "trajpred.model.SceneEncoder",
-            "init_args": {**sizes, "layers": 2},
-        },
+        "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": encoder},
         "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": decoder},
         **model,
     }

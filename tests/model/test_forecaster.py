@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,19 +12,12 @@ from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
 from tests.features.scenes import FAR, QUARTER, moved, other_future, straight, with_tracks
-from tests.model.small import (
-    assert_same,
-    batch_of,
-    evaluate_as,
-    largest_change,
-    small_config,
-    small_model,
-)
+from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.scene_graph import build_batch
-from trajpred.model import Prediction
+from trajpred.model import Forecaster, HeadDecoder, Prediction, SceneDecoder, SceneEncoder, TokenEncoder
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.losses import prediction_losses
@@ -33,22 +27,25 @@ each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
 
 @each_evaluation
 @pytest.mark.parametrize("angle", [QUARTER, -2.0])
-def test_moving_and_turning_the_scene_moves_and_turns_the_forecast(
+def test_a_scene_alone_moved_and_turned_has_the_forecast_that_it_has_in_a_batch_moved_and_turned(
     model: LitForecaster, real: list[Scenario], evaluation: str, angle: float
 ) -> None:
+    there = [*(moved(scenario, FAR, angle) for scenario in real), straight(2)]
     forecaster = evaluate_as(model, evaluation).forecaster
-    before = batch_of(real)
-    after = batch_of([moved(scenario, FAR, angle) for scenario in real])
+    batch = batch_of([*real, straight(2)])  # the last one has no map, and stays where it is
+    ptr = batch["agent"].ptr
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     for joint in (False, True):
         with torch.inference_mode():
-            assert_same(forecaster(after, joint), forecaster(before, joint))
-        forecasts = forecaster.forecast(before, joint)
-        moved_forecasts = forecaster.forecast(after, joint)
-        for a, b in zip(forecasts, moved_forecasts, strict=True):
-            expected = a.trajectory @ turn.T + FAR
-            np.testing.assert_allclose(b.trajectory, expected, rtol=0, atol=5e-3)
-            np.testing.assert_allclose(b.probability, a.probability, rtol=0, atol=1e-3)
+            together = forecaster(batch, joint)
+        for i, forecast in enumerate(forecaster.forecast(batch, joint)):
+            alone = batch_of([there[i]])
+            with torch.inference_mode():
+                assert_same(forecaster(alone, joint), together, slice(ptr[i], ptr[i + 1]))
+            [found] = forecaster.forecast(alone, joint)
+            expected = forecast.trajectory @ turn.T + FAR if i < len(real) else forecast.trajectory
+            np.testing.assert_allclose(found.trajectory, expected, rtol=0, atol=5e-3)
+            np.testing.assert_allclose(found.probability, forecast.probability, rtol=0, atol=1e-3)
 
 
 def test_the_prediction_depends_on_the_map_and_on_its_position(
@@ -111,21 +108,6 @@ def test_dense_and_edge_evaluation_agree_in_values_and_gradients(
         torch.testing.assert_close(dense_gradients[name], gradient, rtol=0, atol=tolerance)
 
 
-@each_evaluation
-def test_a_batch_gives_what_its_scenes_give_one_by_one(
-    model: LitForecaster, real: list[Scenario], evaluation: str
-) -> None:
-    scenes = [*real, straight(2)]  # the last one has no map
-    forecaster = evaluate_as(model, evaluation).forecaster
-    batch = batch_of(scenes)
-    ptr = batch["agent"].ptr
-    with torch.inference_mode():
-        for joint in (False, True):
-            together = forecaster(batch, joint)
-            for i, scene in enumerate(scenes):
-                assert_same(forecaster(batch_of([scene]), joint), together, slice(ptr[i], ptr[i + 1]))
-
-
 def test_the_order_of_agents_does_not_matter(model: LitForecaster, real: list[Scenario]) -> None:
     order = np.random.default_rng(0).permutation(len(real[0].tracks))
     before = batch_of(real[:1])
@@ -157,7 +139,6 @@ def test_zero_offsets_predict_constant_velocity_in_the_city_frame(real: list[Sce
         turned = forecast.heading - expected.heading[row]
         np.testing.assert_allclose(np.sin(turned), 0, atol=0.05)
         assert (np.cos(turned) > 0).all()
-        assert forecast.scale is not None
         np.testing.assert_allclose(forecast.scale, 1.0)
 
 
@@ -214,3 +195,47 @@ def test_batches_of_pyg_s_own_loader_are_forecast_as_those_of_the_project(
     [nested] = DataLoader([ours, ours], batch_size=2)
     with pytest.raises(DataError, match="batch': holds batches of several scenes"):
         forecaster.forecast(nested)
+
+
+class Unfinished(TokenEncoder):
+    pass
+
+
+class NothingReturned(TokenEncoder):
+    def interact(self, x: Tensor, graph: Any) -> Any:
+        x + x.mean(0)
+
+
+class AnotherShape(TokenEncoder):
+    def interact(self, x: Tensor, graph: Any) -> Tensor:
+        return x[:-1]
+
+
+class UnfinishedDecoder(SceneDecoder):
+    pass
+
+
+class TupleDecoder(SceneDecoder):
+    def forward(self, tokens: Any, batch: Any, joint: bool = False, agents: Tensor | None = None) -> Any:
+        path = torch.zeros(len(tokens.agent), self.modes, self.horizon, 2)
+        return path, path[:, :, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (Unfinished, "field 'encoder': Unfinished must have an interact, see docs/how-to/own-model.md"),
+        (NothingReturned, "NothingReturned.interact must return a tensor of the shape of its input"),
+        (AnotherShape, "AnotherShape.interact must return a tensor of the shape of its input"),
+        (UnfinishedDecoder, "field 'decoder': UnfinishedDecoder must have a forward"),
+        (TupleDecoder, "TupleDecoder must return a Prediction, returned a tuple"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_named(
+    part: type[nn.Module], sentence: str, real: list[Scenario]
+) -> None:
+    encoder: Any = part(dim=16) if issubclass(part, TokenEncoder) else SceneEncoder(16, 2, 1)
+    decoder: Any = part(dim=16) if issubclass(part, SceneDecoder) else HeadDecoder(dim=16)
+    with pytest.raises(DataError) as caught:
+        Forecaster(encoder, decoder).forecast(batch_of(real[:1]))
+    assert sentence in str(caught.value)

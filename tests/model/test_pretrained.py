@@ -25,11 +25,7 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(
     with pytest.raises(DataError, match="known: none"):
         Forecaster.from_pretrained("tiny-2")
     shutil.copy(checkpoint_of(small_model(), tmp_path / "model.ckpt"), folder / "tiny-1.pt")
-    for load in (
-        Forecaster.from_pretrained,
-        load_predictor,
-        Forecaster.load,
-    ):
+    for load in (Forecaster.from_pretrained, load_predictor, Forecaster.load):
         with pytest.raises(DataError, match=r"tiny-2: .*: tiny-1"):
             load("tiny-2")
 

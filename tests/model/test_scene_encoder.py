@@ -75,11 +75,6 @@ def test_reported_attention_sums_to_one_and_is_that_of_either_evaluation(
         np.testing.assert_allclose(weight, of_edges.weight, atol=1e-5)
         np.testing.assert_allclose(weight.sum(-1), 1, atol=1e-5)
         assert (np.einsum("nhaa->nha", weight[..., :A]) == 0).all(), "no self edges"
-    row = attention.track_id.tolist().index(scenario.focal_id)
-    shares = attention.shares(scenario.focal_id)
-    np.testing.assert_allclose(shares, weight[:, :, row].mean((0, 1)))
-    with pytest.raises(DataError, match="nobody"):
-        attention.shares("nobody")
 
 
 def test_reported_lanes_are_rows_of_the_scenario_s_map(model: LitForecaster, real: list[Scenario]) -> None:

@@ -131,7 +131,6 @@ def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None
     # With all steps masked, the error is that of a guess from the validity alone.
     visible = torch.zeros_like(batch["agent"].history)
     visible[..., -1] = batch["agent"].history[..., -1]
-    assert encoder.fill_in is not None
     guess = encoder.fill_in(encoder.agent(visible)[0])
     error = torch.linalg.vector_norm(guess - batch["agent"].history[..., :2], dim=-1)
     torch.testing.assert_close(loss, error[visible[..., -1] > 0].mean())

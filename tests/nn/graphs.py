@@ -16,6 +16,9 @@ HEADS = 2
 CHANNELS = 4
 #: Senders and receivers of each scene: sizes differ, some scenes have none of a kind.
 RAGGED = ((3, 2), (0, 4), (5, 1), (1, 3))
+#: Node 0 has a loop and two parallel edges, 4 only sends, 5 has no edge; columns in no order.
+EDGES = torch.tensor([[1, 2, 0, 0, 3, 4, 4, 2], [0, 0, 0, 1, 2, 2, 3, 0]])
+NODES = 6
 #: Forms of attention: edge by edge; as matrices scene by scene (CPU), all together (GPU), and of all pairs,
 #: which a graph of fixed sizes lists.
 FORMS = ("edges", "blocks", "padded", "pairs")

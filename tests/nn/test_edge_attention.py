@@ -40,7 +40,6 @@ def test_a_receiver_reads_exactly_its_senders_and_the_features_of_its_edges(oper
     changes = jacobian(lambda x: attention(receiver, x, edges), sender).abs().sum((1, 3)) > 0
     expected = torch.zeros_like(changes).index_put((i, j), torch.tensor(True))
     assert torch.equal(changes, expected)
-    assert edges.features is not None
     changes = jacobian(of_features, edges.features).abs().sum((1, 3)) > 0
     expected = torch.zeros_like(changes).index_put((i, number), torch.tensor(True))
     several = count > 1  # scores alone cannot change what comes from a single edge

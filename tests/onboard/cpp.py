@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,6 @@ from trajpred.data.scenario import Scenario
 from trajpred.integrations.replay import drive_line
 from trajpred.onboard import (
     Detections,
-    OnboardEncoder,
     OnboardForecast,
     OnboardForecaster,
     StreamingForecaster,
@@ -130,13 +129,6 @@ class RecordingForecaster(OnboardForecaster):
         return [path, path, np.ones(path.shape[:2], np.float32)]
 
 
-class RecordingEncoder(RecordingForecaster):
-    """The same for bundles without a decoder."""
-
-    GRAPHS = OnboardEncoder.GRAPHS
-    STAGES = OnboardEncoder.STAGES
-
-
 def python_results(bundle: Path, updates: Sequence[Update], fallback: Rule | None = None) -> Iterator[Found]:
     """Yield what Python makes of a drive."""
     runtime = RecordingForecaster(bundle, threads=1)
@@ -217,21 +209,11 @@ def assert_equal_arrays(found: Mapping[str, NDArray[Any]], expected: Mapping[str
             np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def assert_equal_drives(
-    program: Path,
-    bundle: Path,
-    updates: Sequence[Update],
-    out: Path,
-    each: Callable[[Found], object] = lambda found: None,
-) -> int:
-    """Python and C++ agree on every update; return how many had a scene."""
-    expected = python_results(bundle, updates)
-    found = cpp_results(program, bundle, lines_of(updates), out)
-    scenes = 0
-    for step, (a, b) in enumerate(zip(found, expected, strict=True)):
+def assert_equal_drives(program: Path, bundle: Path, updates: Sequence[Update], out: Path) -> list[Found]:
+    """Return what C++ makes of a drive, after comparing it with Python's."""
+    found = list(cpp_results(program, bundle, lines_of(updates), out))
+    for step, (a, b) in enumerate(zip(found, python_results(bundle, updates), strict=True)):
         for name in FACTS:
             assert a.facts[name] == b.facts[name], f"update {step}: {name} {a.facts[name]} {b.facts[name]}"
         assert_equal_arrays(a.arrays, b.arrays)
-        each(a)
-        scenes += bool(a.arrays)
-    return scenes
+    return found

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -18,6 +19,9 @@ from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import GRAPHS, MANIFEST, SIGNATURES, Port, Signature, is_bundle
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import BundlePredictor
+
+ANCHORS = "'anchor_steps': is 0, but decoder"
+HISTORY = r"encoder\.onnx, field 'history': has .*, must have history as float32 \[A, T, 7\]"
 
 
 @pytest.fixture
@@ -121,34 +125,25 @@ def test_sizes_that_the_graphs_do_not_have(copy: Path, field: str, change: Calla
         OnboardForecaster(copy)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("other", GRAPHS)
+@pytest.mark.parametrize(("graph", "other"), permutations(GRAPHS, 2))
 def test_graphs_that_changed_places(copy: Path, graph: str, other: str) -> None:
     replace_file(copy / f"{graph}.onnx", (copy / f"{other}.onnx").read_bytes())
-    if graph == other:
-        OnboardForecaster(copy)
-        return
     with pytest.raises(DataError, match=rf"{graph}\.onnx, field '(inputs|outputs)': "):
         OnboardForecaster(copy)
 
 
 @pytest.mark.parametrize(
-    "history",
-    [Port("history", "float32", ("A", 50, 5), ""), Port("history", "float64", ("A", 50, 7), "")],
+    ("graph", "port", "message"),
+    [
+        ("encoder", Port("history", "float32", ("A", 50, 5), ""), HISTORY),
+        ("encoder", Port("history", "float64", ("A", 50, 7), ""), HISTORY),
+        # The model of this bundle starts without anchors, so that the runtime computes none.
+        ("decoder", Port("agent_anchors", "float32", ("A", 6, 60, 2), ""), ANCHORS),
+    ],
 )
-def test_ports_of_another_kind(bundle: Path, history: Port) -> None:
-    found = Signature((history,), SIGNATURES["encoder"].outputs)
-    message = r"encoder\.onnx, field 'history': has .*, must have history as float32 \[A, T, 7\]"
+def test_ports_of_another_kind(bundle: Path, graph: str, port: Port, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Bundle(bundle).require_signature("encoder", found)
-
-
-def test_anchors_of_other_steps(bundle: Path) -> None:
-    """The model of this bundle starts without anchors, so that the runtime computes none."""
-    anchors = Port("agent_anchors", "float32", ("A", 6, 60, 2), "")
-    found = Signature((anchors,), SIGNATURES["decoder"].outputs)
-    with pytest.raises(DataError, match=r"bundle\.json, field 'anchor_steps': is 0, but decoder\.onnx has"):
-        Bundle(bundle).require_signature("decoder", found)
+        Bundle(bundle).require_signature(graph, Signature((port,), SIGNATURES[graph].outputs))
 
 
 def test_paths_that_are_not_bundles(tmp_path: Path) -> None:

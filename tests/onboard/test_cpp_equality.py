@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,19 @@ from trajpred.onboard.detections import MAX_TRACKS
 from trajpred.predictors.baselines import lane_following
 
 STEP = 0.1
+Compare = Callable[..., list[Found]]
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     return built_once((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cpp")
+
+
+@pytest.fixture
+def compare(program: Path, bundle: Path, tmp_path: Path) -> Compare:
+    """What compares the two languages on a drive, with ``bundle`` or another one."""
+    return lambda updates, other=bundle: assert_equal_drives(program, other, updates, tmp_path / "drive")
 
 
 def rounded(lane_map: LaneMap) -> LaneMap:
@@ -94,59 +101,44 @@ def test_whole_scenes_of_the_sample(
         assert_equal_arrays(found.arrays, expected.inputs)
 
 
-@pytest.mark.parametrize("row", [0, 7])
+@pytest.mark.parametrize("rows", [[0], [7], pytest.param(range(16), marks=pytest.mark.slow)], ids=str)
 def test_every_update_of_a_drive(
-    program: Path, bundle: Path, sample_scenarios: list[Scenario], tmp_path: Path, row: int
+    compare: Compare, sample_scenarios: list[Scenario], rows: Sequence[int]
 ) -> None:
-    updates = drive_of(sample_scenarios[row], steps=60)
-    assert assert_equal_drives(program, bundle, updates, tmp_path / "drive") == 60
+    """The first 60, or all of every scenario."""
+    for row in rows:
+        scenario = sample_scenarios[row]
+        last = int(np.flatnonzero(scenario.tracks.valid.any(axis=0))[-1])
+        updates = drive_of(scenario, last + 1 if len(rows) > 1 else 60)
+        assert all(found.arrays for found in compare(updates))
 
 
-@pytest.mark.slow
-def test_every_update_of_all_drives(
-    program: Path, bundle: Path, sample_scenarios: list[Scenario], tmp_path: Path
+def test_fixed_sizes_and_limits(
+    compare: Compare, bundle: Path, scenes: list[Scenario], tmp_path: Path
 ) -> None:
-    for scenario in sample_scenarios:
-        steps = int(np.flatnonzero(scenario.tracks.valid.any(axis=0))[-1]) + 1
-        updates = drive_of(scenario, steps)
-        assert assert_equal_drives(program, bundle, updates, tmp_path / "drive") == steps
-
-
-def test_fixed_sizes_and_limits(program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path) -> None:
     """More agents and lanes than the bundle takes: the same ones are kept, with the same reasons."""
     small = with_sizes(bundle, tmp_path / "small")
     edit(small, lambda info: info["scene"]["features"].update(max_agents=12, max_lanes=30))
-    excess: list[str] = []
-    count = assert_equal_drives(
-        program,
-        small,
-        drive_of(scenes[-1], 20),
-        tmp_path / "drive",
-        lambda found: excess.extend(found.facts["not_predicted"].values()),
-    )
-    assert count == 20
-    assert "not among the nearest 12 agents, the bundle's limit" in excess
+    *_, last = compare(drive_of(scenes[-1], 20), small)
+    assert "not among the nearest 12 agents, the bundle's limit" in last.facts["not_predicted"].values()
 
 
 @pytest.mark.parametrize("names", [[name] for name in ATTRIBUTES] + [list(ATTRIBUTES)])
 def test_what_a_model_omits(
-    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, names: list[str]
+    compare: Compare, bundle: Path, scenes: list[Scenario], tmp_path: Path, names: list[str]
 ) -> None:
     """The arrays are those of Python, and differ from those of a model that reads everything."""
     blind = Path(shutil.copytree(bundle, tmp_path / "blind"))
     edit(blind, lambda info: info["scene"]["features"].update(omit=names))
-    lines = lines_of(drive_of(scenes[-1], 2))
-    whole = list(cpp_results(program, bundle, lines, tmp_path / "whole"))
-    assert assert_equal_drives(program, blind, drive_of(scenes[-1], 2), tmp_path / "drive") == 2
-    part = list(cpp_results(program, blind, lines, tmp_path / "part"))
+    updates = drive_of(scenes[-1], 2)
+    *_, whole = compare(updates)
+    *_, part = compare(updates, blind)
     with pytest.raises(AssertionError):
-        assert_equal_arrays(part[-1].arrays, whole[-1].arrays)
+        assert_equal_arrays(part.arrays, whole.arrays)
 
 
 @pytest.mark.parametrize("name", ["no map", "one agent", "one agent, no map"])
-def test_little_to_see(
-    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, name: str
-) -> None:
+def test_little_to_see(compare: Compare, scenes: list[Scenario], name: str) -> None:
     scenario = scenes[1]
     updates = drive_of(scenario, 12)
     if "no map" in name:
@@ -154,7 +146,7 @@ def test_little_to_see(
     if "one agent" in name:
         alone = Detections([scenario.focal_id], scenario.tracks.position[scenario.focal, :1])
         updates = [update._replace(detections=alone) for update in updates]
-    assert assert_equal_drives(program, bundle, updates, tmp_path / "drive") == 12
+    assert all(found.arrays for found in compare(updates))
 
 
 def messy(scenario: Scenario, steps: int) -> list[Update]:
@@ -179,23 +171,16 @@ def messy(scenario: Scenario, steps: int) -> list[Update]:
     return updates
 
 
-def test_missing_values_gaps_and_jitter(
-    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
-) -> None:
-    warnings: list[str] = []
+def test_missing_values_gaps_and_jitter(compare: Compare, scenes: list[Scenario]) -> None:
     updates = messy(scenes[2], 70)
     updates[0] = updates[0]._replace(map=rounded(scenes[2].map))
-    assert_equal_drives(
-        program, bundle, updates, tmp_path / "drive", lambda found: warnings.extend(found.facts["warnings"])
-    )
-    assert sum("jumped" in warning for warning in warnings) > 3
+    results = compare(updates)
+    assert sum("jumped" in " ".join(found.facts["warnings"]) for found in results) > 3
 
 
 @pytest.mark.parametrize("rate", [1.0, 7.0, 25.0, pytest.param(50.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("given", ["all", "positions"])
-def test_any_rate(
-    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path, rate: float, given: str
-) -> None:
+def test_any_rate(compare: Compare, scenes: list[Scenario], rate: float, given: str) -> None:
     """With jitter, and updates that are lost."""
     recorded = recorded_at(scenes[1], rate, 0.3, np.random.default_rng(0))
     updates = drive_of(recorded, recorded.num_observed)
@@ -204,7 +189,7 @@ def test_any_rate(
     if given == "positions":
         alone = {"heading": None, "velocity": None}
         updates = [update._replace(detections=update.detections._replace(**alone)) for update in updates]
-    assert_equal_drives(program, bundle, updates, tmp_path / "drive")
+    compare(updates)
 
 
 def faulty(scenario: Scenario) -> list[Update]:
@@ -222,15 +207,8 @@ def faulty(scenario: Scenario) -> list[Update]:
         Detections(["AV"], [here], object_type=[]),
     ]
     degrees = Detections(["AV", "b"], [here, here], heading=[90.0, 0.1], velocity=[(130.0, 0.0), (9.0, 0.0)])
-    seen = [
-        *shapes,
-        unknown,
-        degrees,
-        repeated,
-        crowded,
-        Detections(names, [here] * len(names)),
-        Detections([], []),
-    ]
+    seen = [*shapes, unknown, degrees, repeated, crowded]
+    seen += [Detections(names, [here] * len(names)), Detections([], [])]
     updates = []
     for step, detected in enumerate(seen):
         updates.append(Update(step * 0.2, good))
@@ -245,40 +223,31 @@ def faulty(scenario: Scenario) -> list[Update]:
     return updates
 
 
-def test_invalid_input_has_the_same_reasons(
-    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
-) -> None:
+def test_invalid_input_has_the_same_reasons(compare: Compare, scenes: list[Scenario]) -> None:
     updates = faulty(scenes[0])
     far = LaneMap.from_centerlines([[[2e8, 0], [2e8 + 9, 0]]])
     updates[2] = updates[2]._replace(map=rounded(scenes[0].map))
     updates[4] = updates[4]._replace(map=far)
     updates[8] = updates[8]._replace(map=LaneMap.from_centerlines([[[0, 0], [9, 0]]]))
-    warnings: list[str] = []
-    assert_equal_drives(
-        program, bundle, updates, tmp_path / "drive", lambda found: warnings.extend(found.facts["warnings"])
-    )
-    said = "; ".join(warnings)
-    for part in ("map rejected", "is expected", "duplicate ids", "treated as unknown", "more than 2,000"):
-        assert part in said
-    for part in ("headings omitted", "velocities above 100 m/s omitted"):
-        assert part in said
-    for part in ("is nan", "went back by 0.", "went back by 5", "no update for", "time did not advance"):
+    results = compare(updates)
+    said = "; ".join(warning for found in results for warning in found.facts["warnings"])
+    for part in (
+        *("map rejected", "is expected", "duplicate ids", "treated as unknown", "more than 2,000"),
+        *("headings omitted", "velocities above 100 m/s omitted"),
+        *("is nan", "went back by 0.", "went back by 5", "no update for", "time did not advance"),
+    ):
         assert part in said
 
 
-def test_known_lanes_of_a_new_map_keep_their_tokens(
-    program: Path, bundle: Path, scenes: list[Scenario], tmp_path: Path
-) -> None:
+def test_known_lanes_of_a_new_map_keep_their_tokens(compare: Compare, scenes: list[Scenario]) -> None:
     """Tiles that overlap: the same lanes are encoded, and no more."""
     whole = rounded(scenes[1].map)
     half = whole.take(np.arange(0, len(whole), 2), np.zeros(0, np.int64))
     updates = drive_of(scenes[1], 8)
     updates[3] = updates[3]._replace(map=half)
     updates[6] = updates[6]._replace(map=whole)
-    encoded: list[int] = []
-    assert_equal_drives(
-        program, bundle, updates, tmp_path / "drive", lambda found: encoded.append(found.facts["encoded"])
-    )
+    results = compare(updates)
+    encoded = [found.facts["encoded"] for found in results]
     assert encoded[0] == encoded[4] < encoded[6]
 
 
@@ -335,11 +304,7 @@ def test_the_fallback_predicts_the_same_futures(program: Path, bundle: Path, tmp
     lane_map = LaneMap.from_centerlines(lanes, successors=[[1, 2], [], []])
     updates = [Update(step * STEP, crowd(150, step)) for step in range(12)]
     updates[0] = updates[0]._replace(map=lane_map)
-    expected = list(python_results(bundle, updates, lane_following))
-    found = list(cpp_results(program, bundle, lines_of(updates), tmp_path / "drive", "--fallback"))
-    assert len(found[-1].facts["fallback"]) == 22
-    for a, b in zip(found, expected, strict=True):
-        assert_equal_futures(a, b)
+    assert equal_fallbacks(program, bundle, updates, tmp_path / "drive") == 22
 
 
 def test_the_fallback_follows_the_lanes_of_real_maps(
@@ -348,19 +313,17 @@ def test_the_fallback_follows_the_lanes_of_real_maps(
     """With their forks and merges; the bundle predicts one agent, the fallback all others."""
     small = Path(shutil.copytree(bundle, tmp_path / "small"))
     edit(small, lambda info: info["scene"]["features"].update(max_agents=1))
-    predicted = 0
-    for scenario in sample_scenarios:
-        updates = drive_of(scenario, 2)
-        expected = list(python_results(small, updates, lane_following))
-        found = list(cpp_results(program, small, lines_of(updates), tmp_path / "drive", "--fallback"))
-        for a, b in zip(found, expected, strict=True):
-            assert_equal_futures(a, b)
-        predicted += len(found[-1].facts["fallback"])
-    assert predicted > 200
+    drives = [drive_of(scenario, 2) for scenario in sample_scenarios]
+    assert sum(equal_fallbacks(program, small, updates, tmp_path / "drive") for updates in drives) > 200
 
 
-def assert_equal_futures(found: Found, expected: Found) -> None:
-    for name in ("track_id", "not_predicted", "fallback", "warnings"):
-        assert found.facts[name] == expected.facts[name]
-    for name in ("trajectory", "probability"):
-        np.testing.assert_allclose(found.facts[name], expected.facts[name], rtol=0, atol=1e-3)
+def equal_fallbacks(program: Path, bundle: Path, updates: list[Update], out: Path) -> int:
+    """Compare all futures of a drive, and return how many of the last update are the fallback's."""
+    expected = python_results(bundle, updates, lane_following)
+    results = list(cpp_results(program, bundle, lines_of(updates), out, "--fallback"))
+    for a, b in zip(results, expected, strict=True):
+        for name in ("track_id", "not_predicted", "fallback", "warnings"):
+            assert a.facts[name] == b.facts[name]
+        for name in ("trajectory", "probability"):
+            np.testing.assert_allclose(a.facts[name], b.facts[name], rtol=0, atol=1e-3)
+    return len(results[-1].facts["fallback"])

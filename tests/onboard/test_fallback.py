@@ -82,7 +82,6 @@ def test_confidences_are_softened(shared_forecaster: OnboardForecaster) -> None:
     """Against the rule's own forecast of the same histories."""
     stream = StreamingForecaster(shared_forecaster, MAP, CROWD[0], fallback=lane_following)
     found, scene = drive(stream, CROWD), stream._scene()
-    assert scene is not None
     scenario = Scenario(
         "a", "", np.arange(scene.num_observed) * 10**8, scene.num_observed, CROWD[0], scene.tracks, MAP
     )

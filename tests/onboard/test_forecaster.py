@@ -159,3 +159,42 @@ def test_a_rule_for_a_history_of_one_step_keeps_the_step() -> None:
     scene = ScenarioBatch.of([scenario]).window(1, 0)
     found = rule_forecast(constant_velocity, scene, np.array([0]), modes=2, horizon=4)
     np.testing.assert_allclose(found.trajectory[0, 0, :, 0], [2, 4, 6, 8], atol=1e-9)
+
+
+def test_each_lane_is_encoded_once(
+    forecaster: OnboardForecaster, bundle: Path, scenes: list[Scenario]
+) -> None:
+    """Only new and changed lanes are encoded; another map object with known lanes is not."""
+    scenario = scenes[1]
+    first = forecaster.forecast(ScenarioBatch.of([scenario]))
+    lanes = forecaster.localise(ScenarioBatch.of([scenario])).lanes
+    known = forecaster.lanes.encoded
+    assert known == len(lanes.row) > 0
+    again = forecaster.forecast(ScenarioBatch.of([replace(scenario, map=replace(scenario.map))]))
+    assert forecaster.lanes.encoded == known
+    np.testing.assert_array_equal(again.trajectory, first.trajectory)
+
+    row = int(lanes.row[lanes.row < len(scenario.map)][0])
+    line = scenario.map.centerline
+    values = line.values.copy()
+    values[(line.offsets[row] + line.offsets[row + 1]) // 2] += 0.5
+    bent = replace(scenario.map, centerline=replace(line, values=values))
+    changed = ScenarioBatch.of([replace(scenario, map=bent)])
+    found = forecaster.forecast(changed)
+    assert forecaster.lanes.encoded == known + 1
+    expected = OnboardForecaster(bundle).forecast(changed)
+    np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=1e-4)
+
+
+def test_lanes_of_an_overlapping_tile_are_known(
+    forecaster: OnboardForecaster, scenes: list[Scenario]
+) -> None:
+    """Positions along a lane are rounded differently beside other lanes: half of them were taken for new."""
+    whole = scenes[1]
+    rows = np.arange(1, len(whole.map), 2)
+    tile = replace(whole, map=whole.map.take(rows, np.zeros(0, np.int64)))
+    forecaster.forecast(ScenarioBatch.of([whole]))
+    known = forecaster.lanes.encoded
+    forecaster.forecast(ScenarioBatch.of([tile]))
+    assert forecaster.lanes.encoded == known
+    assert len(forecaster.localise(ScenarioBatch.of([tile])).lanes.row) > 10

@@ -144,15 +144,6 @@ def test_memory_is_bounded_at_any_rate(rate: int, updates: int) -> None:
     assert table._states.shape[2] > 0.9 * updates - 1
 
 
-def test_short_histories_are_interpolated_between_updates_once_a_second() -> None:
-    table = HistoryTable(3, STEP, 100)
-    for step in range(4):
-        add(table, step, states_of({"a": (8.0 * step, 0)}))
-    found = table.resampled(3.0, 1.0)
-    assert found.valid.tolist() == [[True] * 3]
-    np.testing.assert_allclose(found.position[0, :, 0], [22.4, 23.2, 24.0])
-
-
 def test_types_are_the_latest() -> None:
     table = HistoryTable(LENGTH, STEP, 100)
     add(table, 0.0, states_of({"a": (0, 0)}))

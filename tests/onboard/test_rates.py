@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,15 +101,3 @@ def test_a_steady_car_is_where_it_drives_at_every_rate(
     np.testing.assert_allclose(tracks.position[0, :, 0], 15.0 * grid_s, atol=1e-4)
     np.testing.assert_allclose(tracks.velocity[0, 20:, 0], 15.0, atol=1e-4)
     np.testing.assert_allclose(tracks.heading[0, 20:], 0.0, atol=1e-6)
-
-
-def test_histories_longer_than_the_models_are_cut(
-    shared_forecaster: OnboardForecaster, scenes: list[Scenario]
-) -> None:
-    """Streamed for 11 s at 25 Hz; the offline scenario has all of it."""
-    whole = replace(scenes[0], num_observed=scenes[0].num_steps)
-    seen = whole.tracks.valid[:, -10:].any(axis=1)
-    focal = str(whole.tracks.track_id[np.flatnonzero(seen)[0]])
-    recorded = recorded_at(replace(whole, focal_id=focal), 25.0, 0.3, np.random.default_rng(0))
-    expected = shared_forecaster.forecast(ScenarioBatch.of([resample(recorded, 0.1)]))
-    assert largest_distance(streamed(shared_forecaster, recorded), expected) < CLOSE_M

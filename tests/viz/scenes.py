@@ -116,6 +116,12 @@ def lines(figure: Figure, gid: str) -> np.ndarray:
     return np.stack([path.vertices for path in paths])
 
 
+def legend_of(figure: Figure) -> list[str]:
+    """Return the texts of the legend, of whichever axes."""
+    legend = next(axes.get_legend() for axes in figure.axes if axes.get_legend())
+    return [entry.get_text() for entry in legend.get_texts()]
+
+
 def text(figure: Figure, gid: str) -> str:
     [artist] = artists(figure, gid)
     return str(artist.get_text())

@@ -13,7 +13,16 @@ from av2.datasets.motion_forecasting.eval.metrics import (
     compute_world_fde,
 )
 
-from tests.viz.scenes import OBSERVED, artists, make_forecast, make_scenario, marginal, text
+from tests.viz.scenes import (
+    FUTURE,
+    OBSERVED,
+    artists,
+    legend_of,
+    make_forecast,
+    make_scenario,
+    marginal,
+    text,
+)
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
@@ -25,27 +34,25 @@ def truth_of(scene: Scenario, name: str) -> np.ndarray:
     return scene.tracks.position[scene.tracks.index(name), OBSERVED:]
 
 
-def test_focal_metrics_are_those_of_av2() -> None:
-    scene = make_scenario()
-    forecast = make_forecast(scene, ("car",))
-    modes, truth = forecast.trajectory[0], truth_of(scene, "car")
-    ade, fde = compute_ade(modes, truth), compute_fde(modes, truth)
-    brier = compute_brier_fde(modes, truth, forecast.probability[0])[fde.argmin()]
-    missed = compute_is_missed_prediction(modes, truth).all()
-    result = "miss (> 2 m)" if missed else "hit (≤ 2 m)"
-    expected = f"minADE {ade.min():.2f} m · minFDE {fde.min():.2f} m · brier-minFDE {brier:.2f} m · {result}"
-    assert describe_metrics(scene, forecast) == expected
-
-
-def test_scored_metrics_are_means_over_the_scored_tracks() -> None:
-    """The pedestrian is scored like the focal car, the bus is not."""
+def test_focal_metrics_and_means_over_the_scored_tracks_are_those_of_av2() -> None:
+    """The pedestrian is scored like the focal car, the bus is not; a seventh mode counts nowhere."""
     scene = make_scenario()
     names = ("bus", "walker", "car")
     forecast = marginal(make_forecast(scene, names))
-    modes = dict(zip(names, forecast.trajectory, strict=True))
-    fde = [compute_fde(modes[name], truth_of(scene, name)).min() for name in ("car", "walker")]
-    found = describe_metrics(scene, forecast)
-    assert found.endswith(f"   |   2 scored: minFDE {np.mean(fde):.2f} m, {sum(e > 2 for e in fde)} missed")
+    modes, truth = forecast.trajectory[2], truth_of(scene, "car")
+    ade, fde = compute_ade(modes, truth), compute_fde(modes, truth)
+    brier = compute_brier_fde(modes, truth, forecast.probability[2])[fde.argmin()]
+    missed = compute_is_missed_prediction(modes, truth).all()
+    ends = [compute_fde(forecast.trajectory[row], truth_of(scene, names[row])).min() for row in (1, 2)]
+    result = "miss (> 2 m)" if missed else "hit (≤ 2 m)"
+    expected = f"minADE {ade.min():.2f} m · minFDE {fde.min():.2f} m · brier-minFDE {brier:.2f} m · {result}"
+    expected += f"   |   2 scored: minFDE {np.mean(ends):.2f} m, {sum(end > 2 for end in ends)} missed"
+    assert describe_metrics(scene, forecast) == expected
+    true = np.stack([truth_of(scene, name) for name in names])[:, None]
+    trajectory = np.concatenate((forecast.trajectory, true), axis=1)
+    probability = np.concatenate((forecast.probability, np.zeros((3, 1))), axis=1)
+    seven = replace(forecast, trajectory=trajectory, probability=probability)
+    assert describe_metrics(scene, seven) == expected
 
 
 def test_world_metrics_are_those_of_av2() -> None:
@@ -59,24 +66,6 @@ def test_world_metrics_are_those_of_av2() -> None:
     found = describe_metrics(scene, forecast, world=1)
     assert found.startswith(f"ADE {errors[0][second]:.2f} m · FDE {errors[1][second]:.2f} m · ")
     assert f"2 scored: FDE {world[second]:.2f} m, " in found
-
-
-def test_a_seventh_mode_counts_nowhere() -> None:
-    """A mode without an error, but without probability."""
-    scene = make_scenario()
-    six = make_forecast(scene)
-    names = six.track_id.tolist()
-    true = np.stack([truth_of(scene, name) for name in names])[:, None]
-    seven = Forecast.from_trajectories(
-        scene.scenario_id,
-        six.track_id,
-        np.concatenate((six.trajectory, true), axis=1),
-        np.concatenate((six.probability, np.zeros((len(names), 1))), axis=1),
-        origin=np.zeros((len(names), 2)),
-        origin_heading=np.zeros(len(names)),
-        step_s=scene.step_s,
-    )
-    assert describe_metrics(scene, seven) == describe_metrics(scene, six)
 
 
 def test_missing_and_short_futures() -> None:
@@ -116,16 +105,13 @@ def test_legend_contains_only_what_is_drawn() -> None:
 
     Of single modes, that of the bus meets the focal agent's, but the bus is not scored.
     """
-    legend = draw_scene(make_scenario()).axes[0].get_legend()
-    assert legend is not None
     agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
     lines = {"history", "true future", "true future, scored"}
-    assert {entry.get_text() for entry in legend.get_texts()} == agents | lines
-    legend = draw_scene(make_scenario(OBSERVED)).axes[0].get_legend()
-    assert legend is not None
-    assert not lines & {entry.get_text() for entry in legend.get_texts()} - {"history"}
-    single = make_forecast(make_scenario(), ("car", "walker", "bus")).world(1)
-    legend = draw_scene(make_scenario(), single).axes[0].get_legend()
-    assert legend is not None
     futures = {"predicted future", "of others"}
-    assert {entry.get_text() for entry in legend.get_texts()} == agents | lines | futures
+    single = make_forecast(make_scenario(), ("car", "walker", "bus")).world(1)
+    for steps, forecast, expected in (
+        (OBSERVED + FUTURE, None, agents | lines),
+        (OBSERVED, None, agents | {"history"}),
+        (OBSERVED + FUTURE, single, agents | lines | futures),
+    ):
+        assert set(legend_of(draw_scene(make_scenario(steps), forecast))) == expected

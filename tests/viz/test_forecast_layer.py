@@ -54,7 +54,6 @@ def test_bands_of_sharp_turns_and_few_steps_are_valid(scene: Scenario, steps: in
     angle = np.linspace(0, 1.5 * np.pi, FUTURE)
     turn = forecast.trajectory[0, 0, 0] + np.stack((np.sin(angle), 1 - np.cos(angle)), -1)
     path = np.broadcast_to(turn, forecast.trajectory.shape)
-    assert forecast.scale is not None
     tight = replace(
         forecast,
         trajectory=path[:, :, :steps],

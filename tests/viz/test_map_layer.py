@@ -19,13 +19,12 @@ def area(polygon: np.ndarray) -> float:
     return float(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
 
 
-@pytest.fixture
-def lanes() -> LaneMap:
-    return make_map()
+def test_shared_boundary_is_drawn_once_and_paint_wins() -> None:
+    """Drawn twice and out of step, a dashed line would look solid; intersections have no unpainted edges.
 
-
-def test_shared_boundary_is_drawn_once_and_paint_wins(lanes: LaneMap) -> None:
-    """Drawn twice and out of step, a dashed line would look solid; intersections have no unpainted edges."""
+    Double lines are offset away from their lane.
+    """
+    lanes = make_map()
     lines, marks = boundaries(View(ORIGIN, 100.0, 1.0), lanes)
     names = np.array(MARK_TYPES)[marks].tolist()
     assert sorted(names) == ["DASHED_WHITE", "DOUBLE_SOLID_YELLOW"]
@@ -33,17 +32,13 @@ def test_shared_boundary_is_drawn_once_and_paint_wins(lanes: LaneMap) -> None:
     double = lines[names.index("DOUBLE_SOLID_YELLOW")]
     assert (dashed[:, 1] - ORIGIN[1] == 0.0).all()
     assert (double[:, 1] - ORIGIN[1] == -4.0).all()
+    # The lane lies at -2, to the right of its boundary at -4 as returned; side +1 is away from it.
+    np.testing.assert_allclose(offset_line(double, 0.5)[:, 1] - ORIGIN[1], -4.5)
     assert not boundaries(View(ORIGIN + 500.0, 100.0, 1.0), lanes)[0], "out of view"
 
 
-def test_double_lines_are_offset_away_from_their_lane(lanes: LaneMap) -> None:
-    lines, marks = boundaries(View(ORIGIN, 100.0, 1.0), lanes)
-    double = lines[marks.tolist().index(MARK_TYPES.index("DOUBLE_SOLID_YELLOW"))]
-    # The lane lies at -2, to the right of its boundary at -4 as returned; side +1 is away from it.
-    np.testing.assert_allclose(offset_line(double, 0.5)[:, 1] - ORIGIN[1], -4.5)
-
-
-def test_bars_cover_half_of_a_crossing_whose_sides_run_in_opposite_directions(lanes: LaneMap) -> None:
+def test_bars_cover_half_of_a_crossing_whose_sides_run_in_opposite_directions() -> None:
+    lanes = make_map()
     edge1 = np.array([[0.0, 0.0], [12.0, 0.0]])
     edge2 = np.array([[12.0, 4.0], [0.0, 4.0]])
     painted = sum(abs(area(bar)) for bar in zebra_bars(edge1, edge2))
@@ -76,7 +71,7 @@ def test_crowded_labels_give_way() -> None:
 
 
 def test_a_map_alone_shows_links_ends_and_its_largest_part() -> None:
-    """Two lanes that follow each other, and a single one 2 km away."""
+    """Two lanes that follow each other, and a single one 2 km away; a figure has the width of a column."""
     lines = [[[0, 0], [50, 0]], [[50, 0], [90, 0]], [[2000, 0], [2050, 0]]]
     lanes = LaneMap.from_centerlines(lines, successors=[[1], [], []])
     figure = draw_lane_map(lanes, title="town")
@@ -90,14 +85,9 @@ def test_a_map_alone_shows_links_ends_and_its_largest_part() -> None:
     assert not artists(legend, "title")[0].get_visible()
     far = draw_lane_map(lanes, center=(2025.0, 0.0), radius_m=60.0)
     np.testing.assert_array_equal(artists(far, "end without successor")[0].get_xydata(), [[2050, 0]])
-
-
-def test_figures_have_the_width_of_a_column_and_text_of_the_same_size() -> None:
-    lanes = LaneMap.from_centerlines([[[0, 0], [50, 0]]])
-    wide = draw_lane_map(lanes, title="town")
     column = draw_lane_map(lanes, title="town", width_mm=85.0)
     assert column.get_figwidth() * 25.4 == pytest.approx(85.0)
-    assert artists(column, "title")[0].get_fontsize() == artists(wide, "title")[0].get_fontsize()
+    assert artists(column, "title")[0].get_fontsize() == artists(figure, "title")[0].get_fontsize()
     plain = draw_lane_map(lanes, title="town", width_mm=85.0, plain=True)
     assert plain.get_figheight() == pytest.approx(plain.get_figwidth())
     assert not artists(plain, "title")

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from tests.viz.scenes import artists, lines, make_forecast, make_scenario, text
+from tests.viz.scenes import artists, legend_of, lines, make_forecast, make_scenario, text
 from trajpred.data.forecast import Attention
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -42,7 +42,9 @@ def test_lanes_are_as_wide_as_their_share(figure: Figure, real_scene: Scenario, 
     assert (drawn.get_colors()[:, :3] == to_rgba(LIGHT.attention)[:3]).all()
 
 
-def test_attended_agents_are_ringed_and_connected(figure: Figure, real_scene: Scenario) -> None:
+def test_attended_agents_are_ringed_and_connected_and_totals_written(
+    figure: Figure, real_scene: Scenario, attention: Attention
+) -> None:
     [rings] = artists(figure, "attention-agents")
     [connections] = artists(figure, "attention-lines")
     segments = np.array(connections.get_segments())  # [M, 2, 2]
@@ -51,14 +53,9 @@ def test_attended_agents_are_ringed_and_connected(figure: Figure, real_scene: Sc
     assert (segments[:, 0] == last).all()
     for ring, end in zip(rings.get_paths(), segments[:, 1], strict=True):
         assert ring.contains_point(end)
-
-
-def test_totals_are_written(figure: Figure, real_scene: Scenario, attention: Attention) -> None:
     agents = attention.shares(real_scene.focal_id)[: len(attention.track_id)].sum()
     assert text(figure, "attention-total") == f"attention: {agents:.0%} agents, {1 - agents:.0%} lanes"
-    legend = figure.axes[0].get_legend()
-    assert legend is not None
-    assert "attention" in [entry.get_text() for entry in legend.get_texts()]
+    assert "attention" in legend_of(figure)
 
 
 def test_attention_to_nothing_or_to_agents_alone(real_scene: Scenario, attention: Attention) -> None:

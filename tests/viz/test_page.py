@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +17,6 @@ import torch
 from av2.datasets.motion_forecasting.eval.metrics import compute_fde
 
 from tests.conftest import ROOT
-from tests.viz.pages import FixedPredictor, points, write
 from tests.viz.scenes import OBSERVED, make_forecast, make_map, make_scenario, with_scales
 from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.geometry import wrap_angle
@@ -30,7 +33,7 @@ from trajpred.predictors.perturbations import road_users, without
 from trajpred.store import ScenarioStore, ensure_store
 from trajpred.store.sample import SAMPLE_STORE
 from trajpred.viz.forecast_layer import lateral_band
-from trajpred.viz.page import SCRIPTS
+from trajpred.viz.page import SCRIPTS, write_page
 from trajpred.viz.page.data import (
     HEAD_SHARE,
     PAINTS,
@@ -43,6 +46,45 @@ from trajpred.viz.page.data import (
 )
 from trajpred.viz.style import TINTS
 from trajpred.viz.view import focal_position
+
+
+class Page:
+    """What a browser finds in the file: data blocks, code, and references to other files."""
+
+    def __init__(self, path: Path) -> None:
+        self.source = path.read_text(encoding="utf-8")
+        scripts = re.findall(r"<script([^>]*)>(.*?)</script>", self.source, re.DOTALL)
+        self.code = [text for kind, text in scripts if not kind]
+        self.blocks = {kind.split('"')[3]: text for kind, text in scripts if kind}
+        tags = re.findall(r"<[a-z][^>]*>", re.sub(r"(?s)<(script|style).*?</\1>", "", self.source))
+        self.references = re.findall(r'\b(?:src|href|action|data)="([^"]*)"', "".join(tags))
+        assert len(re.findall("<script", self.source)) == len(scripts) == self.source.count("</script")
+
+    @property
+    def index(self) -> Any:
+        return json.loads(self.blocks["index"])
+
+    def scene(self, number: int) -> Any:
+        return json.loads(gzip.decompress(base64.b64decode(json.loads(self.blocks[f"scene-{number}"]))))
+
+
+class FixedPredictor(Predictor):
+    """Predicts the same modes for every scenario."""
+
+    def __init__(self, name: str = "fixed", walker: str = "walker", **changes: Any) -> None:
+        self.name, self.tracks, self.changes = name, ("car", walker), changes
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return [replace(make_forecast(one, self.tracks), **self.changes) for one in scenarios]
+
+
+def write(path: Path, scenes: list[Scenario], *predictors: Any, **options: Any) -> Page:
+    return Page(write_page(path, scenes, predictors, **options))
+
+
+def points(packed: dict[str, Any]) -> np.ndarray:
+    """Coordinates ``[..., P, 2]`` in centimetres."""
+    return np.stack([np.cumsum(packed[axis], axis=-1) for axis in "xy"], axis=-1)
 
 
 def test_states_and_modes_are_exact_to_the_centimetre() -> None:

@@ -1,22 +1,35 @@
-"""The page in a real browser: every control works, and nothing is requested or logged."""
+"""The page in a real browser: every control works, also by keys, nothing is cut, requested or logged."""
 
 from __future__ import annotations
 
+import base64
+import re
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
 from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
+from trajpred.evaluation.table import bootstrap
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.sources.argoverse2 import read_scenario
 from trajpred.viz.page import write_page
 
 pytestmark = IN_BROWSER
+
+
+@pytest.fixture(autouse=True)
+def no_errors(browser: Browser) -> Iterator[None]:
+    """Nothing is logged in any test."""
+    yield
+    assert browser.errors == []
 
 
 def listed(browser: Browser) -> list[str]:
@@ -28,7 +41,6 @@ def listed(browser: Browser) -> list[str]:
 def test_loads_from_disk_without_errors_or_network(browser: Browser, page: Path, theme: str) -> None:
     browser.page.emulate_media(color_scheme=theme)
     browser.open(page)
-    assert browser.errors == []
     assert browser.requests == [page.as_uri()]
     assert browser.ask("document.documentElement.dataset.theme") == theme
     assert (browser.picture()[2, 2, :3].mean() > 0.8) == (theme == "light")
@@ -106,7 +118,6 @@ def test_the_list_filters_sorts_and_opens(browser: Browser, page: Path, scenes: 
     browser.wait(f"state.scene.id === '{everything[1]}'")
     enter(browser, "search", "no such scenario")
     assert listed(browser) == []
-    assert browser.errors == []
     enter(browser, "search", "")
     first, second = browser.ask("state.listed.slice(0, 2)")
     for key, number in (("k", first), ("j", second)):
@@ -152,7 +163,6 @@ def test_earlier_updates_are_shown_at_their_time(
     assert browser.picture().shape > before.shape, "more room"
     assert browser.ask("panes[0].chart.hidden"), "more room"
     assert browser.ask("panes[0].forecast") == 0
-    assert browser.errors == []
 
 
 def test_a_link_opens_scene_and_time(browser: Browser, page: Path, scenes: list[Scenario]) -> None:
@@ -185,7 +195,6 @@ def test_pointing_shows_numbers_and_clicking_selects(browser: Browser, page: Pat
     assert tip.startswith("Mode ")
     assert "from the truth" in tip
     assert "%" in tip
-    assert browser.errors == []
 
 
 def test_dragging_pans_wheel_zooms_and_fit_returns(browser: Browser, page: Path) -> None:
@@ -232,7 +241,6 @@ def test_attention_by_layer_and_head(
         for lane, share in lanes.items():
             assert share == pytest.approx(shares[lane], abs=2.1e-3 if layer else 5.1e-4)
     assert "layer 2, head 2" in browser.ask("describeHeads(state.scene, state.scene.focal)")
-    assert browser.errors == []
 
 
 def test_what_if_switches_forecasts(
@@ -250,7 +258,6 @@ def test_what_if_switches_forecasts(
     assert "removed" in browser.ask("get('legend').innerText")
     browser.key("w")
     np.testing.assert_array_equal(browser.picture(), before)
-    assert browser.errors == []
 
 
 def test_two_models_share_view_and_time(browser: Browser, both: Path) -> None:
@@ -266,7 +273,6 @@ def test_two_models_share_view_and_time(browser: Browser, both: Path) -> None:
         assert all(a != b for a, b in zip(before, after, strict=True))
         before = after
     assert "minFDE6, B" in browser.ask("get('sort').innerText")
-    assert browser.errors == []
 
 
 def test_agents_without_a_future_stay_at_their_last_state(browser: Browser, tmp_path: Path) -> None:
@@ -276,4 +282,138 @@ def test_agents_without_a_future_stay_at_their_last_state(browser: Browser, tmp_
     browser.do("setStep(80)")
     assert browser.ask("visibleTracks(panes[0], state.scene, state.scene.recorded(80), true).length") > 1
     assert "no true future" in browser.ask("document.querySelector('.summary').innerText")
-    assert browser.errors == []
+
+
+#: Elements whose text does not fit, or that reach beyond the window.
+CUT = """{
+const parts = 'main *, #side > header *, #filters *, #means *, dialog[open] *';
+[...document.querySelectorAll(parts)].filter((e) => {
+  const box = e.getBoundingClientRect();
+  const shown = e.checkVisibility() && box.left >= 0 && !e.closest('select, svg, #track');
+  const full = getComputedStyle(e).display !== 'inline' && e.scrollWidth > e.clientWidth + 1;
+  return shown && (full || box.right > innerWidth + 1 || box.bottom > innerHeight + 1);
+}).map((e) => `${e.tagName} ${e.id} ${e.textContent}`)
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1440])
+def test_nothing_is_cut_and_panes_are_aligned(browser: Browser, both: Path, width: int) -> None:
+    browser.size(width, 844)
+    browser.open(both, TURN)
+    for action in (
+        "0",
+        "get('sort').selectedIndex = 2; get('sort').dispatchEvent(new Event('change'))",
+        "get('layer-attention').click()",
+        "get('more').click()",
+        "get('help').showModal()",
+    ):
+        browser.do(action)
+        assert browser.ask(CUT) == [], action
+    edges = "['top', 'height'].map(k => panes.map(p => p.stage.getBoundingClientRect()[k]))"
+    tops, heights = browser.ask(edges)
+    assert abs(heights[0] - heights[1]) < (3 if width > 860 else 90)
+    assert min(heights) > 100
+    assert tops[0] == tops[1] or width < 860, "although one header takes more lines"
+    browser.size(1280, 800)
+
+
+def test_the_first_view_fits_the_futures_until_it_is_moved(browser: Browser, both: Path) -> None:
+    """Predicted by either model and true; and again when the window changes."""
+    ends = """panes.flatMap((pane) => [
+      ...state.scene.modes(pane.m, state.selected).map((mode) => mode.points.at(-1)),
+      state.scene.path(state.selected, state.scene.now, 999).at(-1),
+    ].map((end) => pane.toPixels(end)))"""
+    for width, height in ((1440, 800), (390, 844), (1024, 700)):
+        browser.size(width, height)
+        browser.open(both, TURN) if width == 1440 else browser.do("0")
+        size = np.array(browser.ask("[panes[0].width, panes[0].height]"))
+        reach = np.array(browser.ask(ends))
+        assert (reach > 0.09 * size).all(), "room for labels"
+        assert (reach < 0.91 * size).all(), "room for labels"
+        assert (np.ptp(reach, axis=0) > 0.4 * size).any(), "and not much more than that"
+    browser.do("zoomAt(panes[0], [50, 60], 1.3); redraw()")
+    moved = browser.ask("[camera.x, camera.y, camera.scale]")
+    browser.size(1280, 800)
+    browser.do("0")
+    assert browser.ask("[camera.x, camera.y, camera.scale]") == moved, "chosen views stay"
+
+
+def test_means_of_the_filtered_scenarios_with_intervals(browser: Browser, both: Path) -> None:
+    browser.open(both)
+    errors = "index.scenes.map(s => s.metrics.map(m => m[index.metrics.indexOf('minFDE6')]))"
+    values = np.array(browser.ask(errors))
+    read = "[...document.querySelectorAll('#means dd')].map(e => e.textContent.replaceAll('\\u2212', '-'))"
+    shown = [np.array(re.sub(r"[][,]", "", text).split(), float) for text in browser.ask(read)]
+    for found, sample in zip(shown, (*values.T, values[:, 0] - values[:, 1]), strict=True):
+        np.testing.assert_allclose(found, bootstrap(sample), atol=0.006 + 0.1 * np.ptp(found))
+    enter(browser, "search", browser.ask("index.scenes[1].id"))
+    assert [text.split()[0] for text in browser.ask(read)][2] == f"{values[1, 0] - values[1, 1]:+.2f}"
+    enter(browser, "search", "no such scenario")
+    assert browser.ask(read) == []
+    many = np.random.default_rng(0).gamma(2.0, size=300)
+    found = browser.ask(f"bootstrap({many.tolist()})")
+    assert found == pytest.approx(bootstrap(many), abs=0.02)
+
+
+def test_everything_can_be_done_with_keys(browser: Browser, both: Path) -> None:
+    browser.open(both, TURN)
+    browser.key("?")
+    assert browser.ask("get('help').open")
+    browser.do("get('help').close()")
+    browser.key("n")
+    chosen = browser.ask("state.selected")
+    assert browser.ask("state.scene.role[state.selected]") == "SCORED"
+    assert browser.ask("camera.fitted")
+    browser.key("p")
+    assert browser.ask("state.selected === state.scene.focal")
+    assert chosen != browser.ask("state.selected")
+    x, scale = browser.ask("[camera.x, camera.scale]")
+    browser.key("+")
+    assert browser.ask("camera.scale") > scale
+    browser.key("ArrowRight")
+    assert browser.ask("[camera.x, state.step]") == [pytest.approx(x), 50], "arrows are time"
+    browser.do("panes[1].canvas.focus()")
+    browser.key("ArrowRight")
+    assert browser.ask("camera.x") > x, "in the scene they move it"
+    assert browser.ask("state.step") == 50, "in the scene they move it"
+    browser.key("f")
+    assert browser.ask("camera.scale") == pytest.approx(scale)
+    browser.key("/")
+    assert browser.ask("document.activeElement.id") == "search"
+    browser.key("n")
+    browser.key("Escape")
+    assert browser.ask("state.selected === state.scene.focal")
+    assert browser.ask("camera.fitted")
+
+
+def test_keys_work_after_a_click_on_a_control(browser: Browser, both: Path) -> None:
+    browser.open(both, TURN)
+    for control in ("#layers label", "#fit", "#slider", "canvas", "#list button", "#order"):
+        browser.page.click(control)
+        browser.wait("state.scene !== null")
+        shown = browser.ask("state.layers.map")
+        browser.key("Home")
+        browser.key(" ")
+        assert browser.ask("[state.playing, state.layers.map]") == [True, shown], control
+        browser.key(" ")
+    browser.page.focus("#sort")
+    browser.page.select_option("#sort", "road users")
+    browser.key("End")
+    assert browser.ask("state.step === state.scene.last"), "a choice has been made"
+
+
+def test_links_are_copied_and_pictures_saved(browser: Browser, both: Path) -> None:
+    browser.open(both, TURN)
+    browser.do("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    browser.key("c")
+    assert browser.ask("window.copied") == browser.ask("location.href")
+    save = "function () { window.saved = [this.download, this.href]; }"
+    browser.do(f"HTMLAnchorElement.prototype.click = {save}")
+    browser.key("s")
+    name, data = browser.ask("window.saved")
+    assert name == TURN.removeprefix("#scene=") + "_0.0s.png"
+    saved, shown = imread(BytesIO(base64.b64decode(data.split(",")[1])), format="png"), browser.picture()
+    height, width = shown.shape[:2]
+    np.testing.assert_array_equal(saved[-height:, :width, :3], shown[..., :3])
+    assert saved.shape[1] >= 2 * width, "both scenes below a line of text"
+    assert np.ptp(saved[:-height]) > 0.5, "both scenes below a line of text"

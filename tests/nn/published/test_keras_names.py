@@ -40,7 +40,6 @@ def test_initialisers_have_the_variance_of_their_names(name: str) -> None:
 def test_regularisers(value: str | dict[str, float]) -> None:
     weight = torch.tensor([[1.0, -2.0]])
     penalty = regularizer_of(value)
-    assert penalty is not None
     assert penalty(weight) == pytest.approx(0.01 * (3 + 5))
     assert regularizer_of("l2")(weight) == pytest.approx(0.05)  # type: ignore[misc]
     assert regularizer_of(None) is None

@@ -1,4 +1,4 @@
-"""MultiHeadAttentionConv beyond its vectors: published signature, config, dropout, inferred widths."""
+"""MultiHeadAttentionConv and the receiver-tag contract beyond their vectors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.nn.published.operators import EDGES as EDGE_INDEX
-from trajpred.nn import MultiHeadAttentionConv
+from tests.nn.graphs import EDGES
+from trajpred.nn import (
+    CONTEXT,
+    SOURCE,
+    TARGET,
+    MultiHeadAttentionConv,
+    ReceiverTag,
+    segment_softmax,
+)
+from trajpred.nn.published.any_to_any import AnyToAnyConvolution
+from trajpred.nn.segment import REDUCE_TYPES, reduce_items
 
 N = 7
 NODE = 5
@@ -43,22 +52,13 @@ def with_weights(**options: Any) -> MultiHeadAttentionConv:
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(N, NODE), EDGE_INDEX, torch.randn(EDGE_INDEX.shape[1], EDGE)
+    return torch.randn(N, NODE), EDGES, torch.randn(EDGES.shape[1], EDGE)
 
 
 def test_errors() -> None:
     wrong: list[dict[str, Any]] = [
-        *(
-            {"num_heads": 0},
-            {"per_head_channels": -1},
-            {"edge_dropout": 1.5},
-            {"inputs_dropout": -0.1},
-        ),
-        *(
-            {"activation": "unknown"},
-            {"kernel_initializer": "unknown"},
-            {"kernel_regularizer": "l3"},
-        ),
+        *({"num_heads": 0}, {"per_head_channels": -1}, {"edge_dropout": 1.5}, {"inputs_dropout": -0.1}),
+        *({"activation": "unknown"}, {"kernel_initializer": "unknown"}, {"kernel_regularizer": "l3"}),
         *({"activation": 123}, {"kernel_initializer": 123}, {"kernel_regularizer": 123}),
         {"kernel_initializer": {"class_name": "Constant", "config": {"values": 1.0}}},
         {"kernel_initializer": {"class_name": "Best", "config": {}}},
@@ -112,14 +112,8 @@ def test_edge_dropout_is_per_edge_and_head() -> None:
     E = 400
     H = 3
     p = 0.25
-    options = {
-        "edge_dropout": p,
-        "activation": None,
-        "use_bias": False,
-        "sender_edge_feature": None,
-    }
+    options = {"edge_dropout": p, "activation": None, "use_bias": False, "sender_edge_feature": None}
     conv = make(**options, num_heads=H, per_head_channels=1, receiver_channels=1, sender_node_channels=1)
-    assert conv.value_node is not None
     nn.init.ones_(conv.value_node.weight)
     x = torch.ones(E, 1)
     index = torch.stack((torch.arange(E), torch.zeros(E, dtype=torch.int64)))
@@ -147,7 +141,6 @@ def test_receivers_without_items_get_the_activation_of_zero_or_of_the_bias() -> 
     rest = [5, 6]
     assert not with_weights(activation=None)(x, index, edge_attr)[rest].any()
     conv = with_weights(activation="sigmoid", transform_values_after_pooling=True)
-    assert conv.value_pooled is not None
     expected = torch.sigmoid(conv.value_pooled.bias).expand(2, -1)
     assert_close(conv(x, index, edge_attr)[rest], expected)
 
@@ -160,3 +153,103 @@ def test_extra_dimensions_are_carried_along() -> None:
     out = conv(x, index, edge_attr)
     for i in range(2):
         assert_close(out[:, i], conv(x[:, i], index, edge_attr[:, i]))
+
+
+CONTEXT_WIDTH = 4
+BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])  # graph 2 is empty
+BY_EDGE: dict[str, Any] = {"sender_edge_feature": "hidden_state"}
+OVER_EDGES: dict[str, Any] = {"sender_node_feature": None, **BY_EDGE}
+
+
+def bare(**options: Any) -> MultiHeadAttentionConv:
+    return MultiHeadAttentionConv(num_heads=2, per_head_channels=4, **options).eval()
+
+
+def features() -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes, edges and contexts."""
+    return torch.randn(N, NODE), torch.randn(EDGES.shape[1], EDGE), torch.randn(4, CONTEXT_WIDTH)
+
+
+def test_tag_at_construction_or_call() -> None:
+    assert (SOURCE, TARGET, CONTEXT) == (0, 1, 2)
+    x, *_ = features()
+    conv = bare()
+    with pytest.raises(ValueError, match="neither"):
+        conv(x, EDGES)
+    expected = conv(x, EDGES, receiver_tag=TARGET)
+    for tag in (1, "TARGET", "target", ReceiverTag.TARGET):
+        assert_close(conv(x, EDGES, receiver_tag=tag), expected)
+    conv.receiver_tag = TARGET
+    assert_close(conv(x, EDGES, receiver_tag="target"), expected)
+    with pytest.raises(ValueError, match="differ"):
+        conv(x, EDGES, receiver_tag=SOURCE)
+    with pytest.raises(ValueError):
+        bare(receiver_tag="NOWHERE")
+
+
+def test_context_is_a_node_with_an_edge_from_every_item() -> None:
+    x, edge_attr, context = features()
+    nodes = bare()
+    edges = bare(**OVER_EDGES)
+    star = torch.stack((torch.arange(N), BATCH))
+    out = nodes((x, context), batch=BATCH, receiver_tag=CONTEXT)
+    assert_close(out, nodes((x, context), star, receiver_tag=TARGET))
+    assert not out[2].any()  # without items
+    edge_batch = BATCH[EDGES[0]]
+    star = torch.stack((torch.arange(len(edge_attr)), edge_batch))
+    assert_close(
+        edges((None, context), edge_attr=edge_attr, edge_batch=edge_batch, receiver_tag=CONTEXT),
+        edges((None, context), star, edge_attr, receiver_tag=TARGET),
+    )
+
+
+def test_tensors_that_do_not_fit() -> None:
+    x, edge_attr, context = features()
+    edge_batch = torch.zeros(EDGES.shape[1], dtype=torch.int64)
+    target = bare(receiver_tag=TARGET)
+    by_context = bare(receiver_tag=CONTEXT)
+    wrong: list[tuple[MultiHeadAttentionConv, tuple[Any, ...], dict[str, Any]]] = [
+        (target, (x,), {}),
+        (target, (x, EDGES), {"batch": BATCH}),
+        (target, (x, EDGES, edge_attr), {}),
+        (target, ((None, x), EDGES), {}),
+        (bare(receiver_tag=TARGET, **BY_EDGE), (x, EDGES), {}),
+        (by_context, (x,), {"batch": BATCH}),
+        (by_context, ((x, context),), {}),
+        (by_context, ((x, context),), {"batch": BATCH, "edge_batch": edge_batch}),
+    ]
+    for conv, args, call in wrong:
+        with pytest.raises(ValueError):
+            conv(*args, **call)
+
+
+def test_a_convolution_of_the_user() -> None:
+    class SoftmaxSum(AnyToAnyConvolution):
+        def convolve(self, *, sender_node_input, broadcast_from_sender_node, pool_to_receiver, **rest):  # type: ignore
+            message = broadcast_from_sender_node(sender_node_input)
+            with pytest.raises(ValueError, match="reduce_type"):
+                pool_to_receiver(message, reduce_type="median")
+            ops = rest["extra_receiver_ops"]
+            largest = ops["reduce"](message, reduce_type="max")
+            assert torch.equal(largest, pool_to_receiver(message, reduce_type="max"))
+            return pool_to_receiver(ops["softmax"](message), reduce_type="sum")
+
+    operations = {"softmax": segment_softmax, "reduce": reduce_items}
+    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=operations)
+    reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
+    assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
+
+
+@pytest.mark.parametrize("kind", REDUCE_TYPES)
+def test_every_reduce_type(kind: str) -> None:
+    value = torch.tensor([[1.0, 5.0], [-3.0, 2.0], [4.0, 4.0]])
+    receiver = torch.tensor([0, 0, 2])
+    out = reduce_items(value, receiver, 3, kind)
+    name = kind.partition("_")[0]
+    function = {"max": "amax", "min": "amin"}.get(name, name)
+    assert_close(out[0], getattr(value[:2], function)(0))
+    assert_close(out[2], value[2])
+    limits = torch.finfo(torch.float32)
+    empty = {"max": limits.min, "min": limits.max, "prod": 1.0}.get(kind, 0.0)
+    assert (out[1] == empty).all()
+    assert torch.equal(reduce_items(value, receiver, 3, f"{kind}|sum")[:, :2], out)

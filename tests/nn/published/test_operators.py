@@ -2,12 +2,120 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.nn.published.operators import EDGES, NODES, OPERATORS, Operator
+from tests.nn.graphs import EDGES, NODES
+from trajpred.nn import (
+    DwivediGraphTransformerEdgeLayer,
+    DwivediGraphTransformerLayer,
+    GATEncoder,
+    GraphTransformerNet,
+    MultiHeadAttentionConv,
+    TransformerConv,
+)
+
+DIM = 4
+EDGE = 4
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator on a graph; ``run(module, x, edge_index, edge_attr)`` returns the new nodes."""
+
+    name: str
+    build: Callable[[], nn.Module]
+    run: Callable[..., Tensor]
+    edges: bool = True
+    bipartite: bool = True
+
+    def make(self) -> nn.Module:
+        """Build in float64 with random weights: zero biases and unit norms would hide errors."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # attention_activation with score_scaling
+            module = self.build().double()
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        return module
+
+    def inputs(self, nodes: int = NODES, edge_index: Tensor = EDGES) -> tuple[Tensor, Tensor, Tensor | None]:
+        x = torch.randn(nodes, DIM, dtype=torch.float64, requires_grad=True)
+        e = torch.randn(edge_index.shape[1], EDGE, dtype=torch.float64, requires_grad=True)
+        return x, edge_index, e if self.edges else None
+
+    def __call__(self, module: nn.Module, x: Any, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+        out = self.run(module, x, edge_index, edge_attr)
+        return out[0] if isinstance(out, tuple) else out
+
+
+def plain(module: nn.Module, x: Any, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+    return module(x, edge_index, edge_attr)
+
+
+def net_nodes(net: GraphTransformerNet, x: Tensor, index: Tensor, e: Tensor | None) -> Tensor:
+    return net.encode(x, index, e, torch.zeros(x.shape[0], dtype=torch.int64))
+
+
+def gat_targets(encoder: GATEncoder, x: Tensor, index: Tensor, e: Tensor | None) -> Tensor:
+    return encoder(x, index, torch.arange(x.shape[0]), e)
+
+
+def transformer_conv(name: str, **options: Any) -> Operator:
+    return Operator(
+        f"TransformerConv {name}",
+        lambda: TransformerConv(DIM, **options),
+        plain,
+        edges="ein" in options,
+        bipartite=not options.get("add_self_loops"),
+    )
+
+
+def multi_head(name: str, **options: Any) -> Operator:
+    sizes = {"receiver_channels": DIM, "sender_node_channels": DIM, "sender_edge_channels": EDGE}
+    fixed = {"num_heads": 2, "per_head_channels": 3, "receiver_tag": "target", "activation": "tanh"}
+    options = {"sender_edge_feature": "edge_attr", **fixed, **sizes, **options}
+    return Operator(f"MultiHeadAttentionConv {name}", lambda: MultiHeadAttentionConv(**options), plain)
+
+
+BLOCK = {"skip_connection": True, "ff_channels": 5}
+OPERATORS = [
+    transformer_conv("gated", out=2, ein=EDGE, heads=2, gating=True),
+    transformer_conv("mean", out=4, ein=EDGE, heads=2, concat=False, batch_norm=True, **BLOCK),
+    transformer_conv("loops", out=2, heads=2, add_self_loops=True, root_weight=False, **BLOCK),
+    multi_head("default"),
+    multi_head("raw keys", transform_keys=False, score_scaling="none"),
+    multi_head("shared keys", share_key_transform=True, attention_activation="tanh"),
+    multi_head("pooled", transform_values_after_pooling=True, score_scaling="trainable_elup1"),
+    Operator("Dwivedi", lambda: DwivediGraphTransformerLayer(DIM, DIM, 2, use_bias=True), plain, edges=False),
+    Operator("Dwivedi edges", lambda: DwivediGraphTransformerEdgeLayer(DIM, DIM, 2, layer_norm=True), plain),
+    Operator(
+        "GraphTransformerNet",
+        lambda: GraphTransformerNet(
+            hidden_dim=DIM, out_dim=DIM, n_heads=2, L=1, in_dim=DIM, edge_dim=EDGE, lap_pos_enc=False
+        ),
+        net_nodes,
+        bipartite=False,
+    ),
+    *(
+        Operator(
+            f"GATEncoder {conv} {channels}",
+            lambda conv=conv, channels=channels: GATEncoder(DIM, 2, 1, conv=conv, edge_channels=channels),
+            gat_targets,
+            edges=channels > 0,
+            bipartite=False,
+        )
+        for conv, channels in (("gat", EDGE), ("gatv2", EDGE), ("gatv2", 0))
+    ),
+]
+
 
 each_operator = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 GRAPHS = [(NODES, EDGES), (1, EDGES[:, :0]), (3, EDGES[:, :4]), (0, EDGES[:, :0])]
@@ -49,22 +157,13 @@ def test_order_of_nodes_and_edges_does_not_matter(operator: Operator) -> None:
 def test_a_flattened_batch_equals_its_graphs_one_by_one(operator: Operator) -> None:
     module = operator.make().eval()
     graphs = [operator.inputs(*graph) for graph in GRAPHS]
-    apart = []
-    nodes = []
-    indices = []
-    features = []
-    offset = 0
-    for x, index, e in graphs:
-        out = operator(module, x, index, e)
-        assert len(out) == len(x)
-        apart.append(out)
-        nodes.append(x)
-        indices.append(index + offset)
-        features.append(e)
-        offset += len(x)
+    apart = [operator(module, *graph) for graph in graphs]
+    nodes, indices, features = zip(*graphs, strict=True)
+    assert [len(out) for out in apart] == [len(x) for x in nodes]
+    offsets = np.cumsum([0, *map(len, nodes)])
+    index = torch.cat([index + offset for index, offset in zip(indices, offsets, strict=False)], 1)
     e = torch.cat(features) if operator.edges else None
-    together = operator(module, torch.cat(nodes), torch.cat(indices, 1), e)
-    assert_close(together, torch.cat(apart))
+    assert_close(operator(module, torch.cat(nodes), index, e), torch.cat(apart))
 
 
 @each_operator

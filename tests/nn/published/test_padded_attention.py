@@ -89,7 +89,6 @@ def test_empty_batches_queries_and_keys(shape: tuple[int, int, int], return_atte
     assert out.shape == (B, n, HIDDEN)
     assert out.isfinite().all()
     assert m > 0 or not out.any()
-    assert x.grad is not None
     assert x.grad.isfinite().all()
 
 

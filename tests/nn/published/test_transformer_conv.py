@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.nn.published.operators import EDGES
+from tests.nn.graphs import EDGES
 from trajpred.nn import TransformerConv, routing_block
 
 N = 6
@@ -16,14 +16,8 @@ def test_errors() -> None:
     for options, words in (
         ({"in_": 4, "out": 2, "ein": 1, "add_self_loops": True}, "self_loops"),
         ({"in_": 4, "out": 3, "heads": 2, "skip_connection": True}, "skip_connection"),
-        (
-            {"in_": 4, "out": 2, "heads": 2, "concat": False, "skip_connection": True},
-            "skip_connection",
-        ),
-        (
-            {"in_": (4, 3), "out": 4, "skip_connection": True},
-            "skip_connection",
-        ),  # receivers have three
+        ({"in_": 4, "out": 2, "heads": 2, "concat": False, "skip_connection": True}, "skip_connection"),
+        ({"in_": (4, 3), "out": 4, "skip_connection": True}, "skip_connection"),  # receivers have three
     ):
         with pytest.raises(ValueError, match=words):
             TransformerConv(**options)  # type: ignore[arg-type]

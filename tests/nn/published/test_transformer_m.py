@@ -1,4 +1,4 @@
-"""Biased encoder layer and the whole encoder: batches, inputs, sharing, modes, gradients, export."""
+"""Transformer-M beyond its vectors: layer, encoder, and biases; hops and paths by a plain search."""
 
 from __future__ import annotations
 
@@ -6,21 +6,36 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.nn.published.random_graphs import random_graph
-from trajpred.nn import BiasedEncoderLayer, GraphStructure, Layout, TransformerMEncoder
+from trajpred.nn import (
+    BiasedEncoderLayer,
+    GraphStructure,
+    Layout,
+    StructuralBias,
+    TransformerMEncoder,
+    shortest_paths,
+)
+from trajpred.nn.published.structural_bias import (
+    UNREACHABLE,
+    EdgeBias2D,
+    ShortestPathBias,
+    direct_edges,
+    path_edges,
+)
 from trajpred.nn.published.transformer_m import probabilities
+from trajpred.nn.segment import LOWEST
 
 DIM = 8
 HEADS = 2
-TYPES = 3
+#: Types of nodes and of edges, from 1.
+TYPES = 4
 SMALL: dict[str, Any] = {
     "num_atoms": TYPES,
     "num_in_degree": 6,
     "num_out_degree": 6,
-    "num_edges": 4,
+    "num_edges": TYPES,
     "num_spatial": 8,
     "num_edge_dis": 5,
     "num_encoder_layers": 2,
@@ -30,6 +45,8 @@ SMALL: dict[str, Any] = {
     "num_3d_bias_kernel": 6,
     "activation_fn": "gelu",
 }
+#: Those of the biases alone.
+BIAS = {name: SMALL[name] for name in ("num_edges", "num_spatial", "num_edge_dis", "num_3d_bias_kernel")}
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 MASK = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 each_norm = pytest.mark.parametrize("norm", ["pre", "post", "sandwich"])
@@ -73,6 +90,10 @@ def cut(batch: dict[str, Any], b: int, nodes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"edge_type": "both"},
+        {"multi_hop_max_dist": 0},
+        {"num_edge_dis": 5, "multi_hop_max_dist": 6},
+        {"num_spatial": 2},
         {"mode": "4d"},
         {"norm": "none"},
         {"activation_fn": "swish"},
@@ -88,6 +109,8 @@ def test_errors(wrong: dict[str, Any]) -> None:
         TransformerMEncoder(**(SMALL | wrong))
     with pytest.raises(ValueError, match="divisible"):
         BiasedEncoderLayer(DIM, num_attention_heads=3)
+    with pytest.raises(ValueError, match="direct"):
+        EdgeBias2D(HEADS, TYPES, "single")(torch.zeros(1, 2, 2).long(), torch.zeros(1, 2, 2, 5, 1).long())
     assert probabilities("0.2,0.2,0.6") == probabilities([0.2, 0.2, 0.6]) == (0.2, 0.2, 0.6)
 
 
@@ -204,3 +227,114 @@ def test_isolated_nodes_in_one_place_and_empty_graphs(sizes: list[int]) -> None:
     assert out.isfinite().all()
     gradients = [positions.grad, *(p.grad for p in encoder.parameters())]
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+each_edge_type = pytest.mark.parametrize("edge_type", ["multi_hop", "single"])
+
+
+def test_far_hop_counts_share_a_row() -> None:
+    bias = ShortestPathBias(HEADS, num_spatial=5)
+    hops = torch.tensor([[[-1, 0, 1, 2, 3, 509, UNREACHABLE]]])
+    assert_close(bias(hops)[0, :, 0].T, bias.table.weight[[0, 1, 2, 3, 3, 3, 4]])
+
+
+@each_edge_type
+def test_pairs_without_edges_have_no_edge_bias_and_no_gradient(edge_type: Any) -> None:
+    bias = EdgeBias2D(HEADS, TYPES, edge_type)
+    _, structure = random_graph([5, 3], edge_type=edge_type)
+    out = bias(structure.hops, structure.edges)
+    none = (structure.edges == 0).all(-1).all(-1)
+    assert none.any()
+    assert not out.permute(0, 2, 3, 1)[none].any()
+    assert out.any()
+    out.square().sum().backward()
+    assert not bias.table.weight.grad[0].any()
+    assert bias.table.weight.grad[1:].any()
+
+
+def test_max_spd_masks_far_pairs_but_never_the_token() -> None:
+    mask, structure = random_graph([6])
+    none = structure.hops < 0
+    for max_spd, far in ((2, structure.hops >= 2), (None, none), (511, none)):
+        hidden = StructuralBias(HEADS, **BIAS, max_spd=max_spd)(mask, structure) == LOWEST
+        assert (hidden[..., 1:, 1:] == far[:, None]).all()
+        assert not hidden[..., 0].any()
+        assert not hidden[..., 0, :].any()
+    assert StructuralBias(HEADS, **BIAS).half()(mask, structure).dtype == torch.float32
+
+
+SIZES = [6, 1, 9, 4]
+
+
+def search(edges: Tensor, start: int) -> dict[int, int]:
+    """Hops from ``start`` to every reachable node."""
+    hops_to = {start: 0}
+    front = [start]
+    while front:
+        node = front.pop(0)
+        for sender, receiver in edges.T.tolist():
+            if sender == node and receiver not in hops_to:
+                hops_to[receiver] = hops_to[node] + 1
+                front.append(receiver)
+    return hops_to
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
+def test_hops_and_paths_are_those_of_a_plain_search(share: float) -> None:
+    edges = random_edges(SIZES, share)
+    padding = Layout.of_counts(SIZES)
+    hops, first = shortest_paths(edges, padding)
+    path = path_edges(first, edges, padding, length=8)
+    for i in range(sum(SIZES)):
+        hops_to = search(edges, i)
+        for place in range(padding.size):
+            j = i - int(padding.within[i]) + place
+            length = hops_to.get(j, UNREACHABLE)
+            steps = [edges[:, e].tolist() for e in path[i, place].tolist() if e >= 0]
+            assert hops[i, place] == length
+            assert len(steps) == (0 if length == UNREACHABLE else length)
+            assert [a for a, _ in steps] + [j] == [i] + [b for _, b in steps] or not steps
+
+
+def test_paths_are_cut_off_and_far_nodes_unreachable() -> None:
+    edges = torch.stack((torch.arange(5), torch.arange(1, 6)))
+    padding = Layout.of_counts([6])
+    assert path_edges(shortest_paths(edges, padding)[1], edges, padding, 2)[0, 5].tolist() == [0, 1]
+    near = shortest_paths(edges, padding, max_hops=2)[0][0]
+    assert near.tolist() == [0, 1, 2, UNREACHABLE, UNREACHABLE, UNREACHABLE]
+
+
+def test_parallel_edges_self_loops_and_padding() -> None:
+    edges = torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1]])
+    types = torch.arange(5, 9)
+    padding = Layout.of_counts([2, 1])
+    assert direct_edges(edges, padding)[:2].tolist() == [[-1, 3], [-1, 2]]
+    many = GraphStructure.of(edges, types, padding)
+    assert many.hops.tolist() == [[[0, 1], [UNREACHABLE, 0]], [[0, -1], [-1, -1]]]
+    assert many.edges.shape == (2, 2, 2, 5, 1)
+    assert many.edges[0, :, :, 0, 0].tolist() == [[0, 8], [0, 0]]
+    assert many.out_degree.tolist() == [[1, 1], [0, -1]]
+    assert many.in_degree.tolist() == [[0, 2], [0, -1]]
+    single = GraphStructure.of(edges, types, padding, edge_type="single")
+    assert single.edges[0, :, :, 0, 0].tolist() == [[0, 8], [0, 7]]
+    wrong: Any = "two"
+    with pytest.raises(ValueError, match="multi_hop"):
+        GraphStructure.of(edges, types, padding, edge_type=wrong)
+
+
+def random_edges(sizes: list[int], share: float = 0.2) -> Tensor:
+    """Draw a share of all edges within graphs of these sizes, self loops among them, in any order."""
+    graph = torch.repeat_interleave(torch.tensor(sizes))
+    within = graph[:, None] == graph
+    drawn = torch.rand(len(graph), len(graph)) < share
+    edges = (within & drawn).nonzero().T
+    return edges[:, torch.randperm(edges.shape[1])]
+
+
+def random_graph(sizes: list[int], **options: Any) -> tuple[Tensor, GraphStructure]:
+    """Return the mask of the nodes of graphs of these sizes, and their structure."""
+    edges = random_edges(sizes, 0.3)
+    types = torch.randint(1, TYPES + 1, (edges.shape[1], 2))
+    mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
+    padding = Layout.of_counts(sizes)
+    return mask, GraphStructure.of(edges, types, padding, **options)
