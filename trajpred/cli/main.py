@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import data, explore, info, models, replay, scores, stress, visualize
+from trajpred.cli import data, explore, info, models, replay, scores, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import limit_threads
 from trajpred.data.registry import load_module, load_plugins
@@ -32,7 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     data.prepare,
     models.train,
     scores.evaluate,
-    stress.stress,
+    scores.stress,
     models.predict,
     models.calibrate,
     scores.compare,
