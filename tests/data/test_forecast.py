@@ -125,15 +125,15 @@ def test_arrays_must_be_finite_and_of_their_shape(field: str) -> None:
 def test_worlds_are_ranked_by_probability() -> None:
     marginal = two_by_three()
     joint = replace(marginal, probability=np.array([[0.2, 0.3, 0.5]] * 2))
-    assert joint.has_worlds
-    assert not marginal.has_worlds
+    assert joint.is_joint
+    assert not marginal.is_joint
     for rank, mode in enumerate((2, 1, 0)):
-        world = joint.world(rank)
+        world = joint.joint_mode(rank)
         np.testing.assert_array_equal(world.trajectory, joint.trajectory[:, [mode]])
         np.testing.assert_array_equal(world.probability, joint.probability[:, [mode]])
     for forecast_, rank in ((marginal, 0), (joint, 3), (joint, -1), (joint.of(np.array(["x"])), 0)):
-        with pytest.raises(DataError, match="'world'"):
-            forecast_.world(rank)
+        with pytest.raises(DataError, match="'joint_mode'"):
+            forecast_.joint_mode(rank)
 
 
 def test_rows_finds_tracks_in_any_order() -> None:

@@ -60,7 +60,7 @@ def test_joint_forecasts_are_worlds(
     checkpoint: Path, sample_scenarios: list[Scenario], tmp_path: Path
 ) -> None:
     [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
-    assert found.has_worlds
+    assert found.is_joint
     assert len(found.track_id) > 1
     with pytest.raises(DataError, match="no joint modes: take argoverse-nano, or train"):
         load_predictor(saved(tmp_path, joint=False), joint=True)

@@ -63,7 +63,7 @@ def test_world_metrics_are_those_of_av2() -> None:
     assert describe_metrics(scene, forecast).endswith(f"2 scored: avgMinFDE {world.min():.2f} m")
     second = int(np.argsort(-forecast.probability[0], kind="stable")[1])
     errors = (compute_ade(forecast.trajectory[0], truth[0]), compute_fde(forecast.trajectory[0], truth[0]))
-    found = describe_metrics(scene, forecast, world=1)
+    found = describe_metrics(scene, forecast, joint_mode=1)
     assert found.startswith(f"ADE {errors[0][second]:.2f} m · FDE {errors[1][second]:.2f} m · ")
     assert f"2 scored: FDE {world[second]:.2f} m, " in found
 
@@ -108,7 +108,7 @@ def test_legend_contains_only_what_is_drawn() -> None:
     agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
     lines = {"history", "true future", "true future, scored"}
     futures = {"predicted future", "of others"}
-    single = make_forecast(make_scenario(), ("car", "walker", "bus")).world(1)
+    single = make_forecast(make_scenario(), ("car", "walker", "bus")).joint_mode(1)
     for steps, forecast, expected in (
         (OBSERVED + FUTURE, None, agents | lines),
         (OBSERVED, None, agents | {"history"}),

@@ -131,7 +131,7 @@ def test_agents_appear_and_disappear(scene: Scenario, film: Film) -> None:
 
 
 def test_predicted_agents_stay_where_they_were_last_seen(scene: Scenario) -> None:
-    film = Film(scene, make_forecast(scene, ("car", "bike")), world=0)
+    film = Film(scene, make_forecast(scene, ("car", "bike")), joint_mode=0)
     for step, text in ((NOW - 1, []), (NOW, ["0.5 s ago"]), (NOW + 10, ["1.5 s ago"])):
         added = film._added_by(film._draw_step, step)
         assert [artist.get_text() for artist in added if artist.get_gid() == "unseen"] == text

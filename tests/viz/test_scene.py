@@ -121,7 +121,7 @@ def test_tracks_select_whose_futures_are_drawn(scene: Scenario, forecast: Foreca
 def test_a_predicted_agent_is_hollow_where_it_was_last_seen(scene: Scenario) -> None:
     """The cyclist is lost five steps before the last observed one."""
     assert not artists(draw_scene(scene, make_forecast(scene)), "unseen")
-    figure = draw_scene(scene, make_forecast(scene, ("car", "bike")), world=0)
+    figure = draw_scene(scene, make_forecast(scene, ("car", "bike")), joint_mode=0)
     [lost] = artists(figure, "lost-agents")
     [path] = lost.get_paths()
     middle = np.asarray(path.vertices)[[1, 4]].mean(axis=0)
@@ -135,9 +135,11 @@ def test_a_predicted_agent_is_hollow_where_it_was_last_seen(scene: Scenario) -> 
 
 
 def test_a_joint_mode_is_one_mode_of_every_predicted_agent(scene: Scenario) -> None:
-    joint = make_forecast(scene, ("car", "walker", "bus"))  # the bus is not scored, but part of the world
+    joint = make_forecast(
+        scene, ("car", "walker", "bus")
+    )  # the bus is not scored, but part of the joint mode
     for rank, mode in ((0, 1), (1, 2)):
-        figure = draw_scene(scene, joint, world=rank)
+        figure = draw_scene(scene, joint, joint_mode=rank)
         np.testing.assert_array_equal(lines(figure, "focal-modes"), joint.trajectory[:1, mode])
         np.testing.assert_array_equal(lines(figure, "other-modes"), joint.trajectory[1:, mode])
         assert not artists(figure, "probability")
@@ -154,14 +156,14 @@ def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast, att
     for match, arguments in (
         ("is not of scenario", {"forecast": replace(forecast, scenario_id="other")}),
         ("radius_m", {"radius_m": 0.0}),
-        ("world", {"world": 0}),
-        ("world", {"world": 6, "forecast": forecast}),
-        ("world", {"world": 0, "forecast": marginal(forecast)}),
+        ("joint_mode", {"joint_mode": 0}),
+        ("joint_mode", {"joint_mode": 6, "forecast": forecast}),
+        ("joint_mode", {"joint_mode": 0, "forecast": marginal(forecast)}),
         ("must be light or dark, is 'sepia'", {"theme": "sepia"}),
         ("is not of scenario", {"attention": attention}),
         ("what_if", {"what_if": what_if}),
         ("combined with what_if", {"forecast": forecast, "what_if": what_if, "attention": attention}),
-        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "world": 0}),
+        ("combined with what_if", {"forecast": forecast, "what_if": what_if, "joint_mode": 0}),
         ("'car'", {"forecast": forecast, "what_if": not_focal}),
     ):
         with pytest.raises(DataError, match=match):

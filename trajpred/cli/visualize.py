@@ -151,7 +151,7 @@ def visualize(
     predictor = next(iter(load(models, removed, shown)), None)
     attention = "attention" in shown
     if "joint" in shown:
-        look["world"] = 0
+        look["joint_mode"] = 0
     complete = True
     for choice, path in zip(choices, paths, strict=True):
         complete &= draw(choice, predictor, path, paper_mm, without=removed, attention=attention, **look)

@@ -176,21 +176,21 @@ class Forecast:
         return arrays
 
     @property
-    def has_worlds(self) -> bool:
-        """Whether the forecast is joint: mode k of all tracks is one world, with one probability."""
+    def is_joint(self) -> bool:
+        """Whether mode k of all tracks is one future of the scene, with one probability."""
         return bool((np.abs(self.probability - self.probability[:1]) <= SAME_PROBABILITY).all())
 
-    def world(self, rank: int) -> Forecast:
-        """Select the most probable world (``rank`` 0), the second (1), …: one mode of every track.
+    def joint_mode(self, rank: int) -> Forecast:
+        """Select the most probable joint mode (``rank`` 0), the second (1), …: one mode of every track.
 
         The probability is not renormalised.
 
         Raises: DataError if the forecast is not joint or has no tracks, or if ``rank`` is not in 0 … K - 1.
         """
         K = self.probability.shape[1]
-        require(len(self.track_id) > 0, "world", f"the forecast of {self.scenario_id} has no tracks")
-        require(self.has_worlds, "world", "the forecast is not joint: its tracks differ in probabilities")
-        require(0 <= rank < K, "world", f"must be 0 to {K - 1}, is {rank}")
+        require(len(self.track_id) > 0, "joint_mode", f"the forecast of {self.scenario_id} has no tracks")
+        require(self.is_joint, "joint_mode", "the forecast is not joint: its tracks differ in probabilities")
+        require(0 <= rank < K, "joint_mode", f"must be 0 to {K - 1}, is {rank}")
         order = np.argsort(-self.probability[0], kind="stable")
         mode = order[rank : rank + 1]
         arrays = {name: array[:, mode] for name, array in self.arrays.items() if array.ndim > 1}

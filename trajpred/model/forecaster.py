@@ -157,7 +157,7 @@ class Forecaster(nn.Module):
 
     @torch.inference_mode()
     def forecast(self, batch: HeteroData, joint: bool = False) -> list[Forecast]:
-        """Forecast in city coordinates, scene by scene; with ``joint``, mode k of all agents is one world.
+        """Forecast in city coordinates, scene by scene; with ``joint``, mode k of all agents is one future.
 
         Raises:
             DataError: if ``batch`` does not fit the model.

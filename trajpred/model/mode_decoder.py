@@ -292,7 +292,7 @@ class ModeDecoder(SceneDecoder):
             offset, scale = _futures(self.refine_head, x, count)
             trajectory = fixed + offset
         logits = at_least_float32(self.logit_head(x)).reshape(-1, count)
-        if joint:  # one probability per world
+        if joint:  # one probability per joint mode
             scene = graph.scene[: graph.num_agents]
             logits = scene_mean(logits, scene, batch.num_graphs)[scene]
         groups = count // self.modes

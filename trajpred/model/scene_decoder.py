@@ -102,7 +102,7 @@ class SceneDecoder(nn.Module):
         Args:
             tokens: the encoder's output for ``batch``.
             batch: of the agents to predict.
-            joint: predict joint futures: mode k of all agents of a scene is one possible world, and their
+            joint: predict joint futures: mode k of all agents of a scene is one possible future, and their
                 ``logits`` are equal.
             agents: ``[B]`` rows of the agents to predict, ascending; all of them by default.
 

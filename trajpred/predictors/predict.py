@@ -123,7 +123,7 @@ def _require_writable(forecast: Forecast, path: Path) -> None:
         forecast.validate()
     except DataError as error:
         raise error.located(path) from None
-    if len(forecast.track_id) and not forecast.has_worlds:
+    if len(forecast.track_id) and not forecast.is_joint:
         problem = f"the tracks of scenario {forecast.scenario_id} have different probabilities"
         advice = "write joint futures, or the focal track alone"
         raise DataError(f"{problem}, and this format has one set for them all: {advice}", file=path)

@@ -29,20 +29,20 @@ def draw_caption(
     scenario: Scenario,
     forecast: Forecast | None,
     *,
-    world: int | None = None,
+    joint_mode: int | None = None,
     what_if: WhatIf | None = None,
     small: bool = False,
 ) -> None:
     """Write up to three lines above the scene: its name, what is observed and predicted, and metrics.
 
     Args:
-        forecast: with all modes, even if only one ``world`` is drawn.
+        forecast: with all modes, even if only one ``joint_mode`` is drawn.
         small: shorten the text to fit a small panel.
     """
-    subtitle = describe(scenario, forecast, world)
+    subtitle = describe(scenario, forecast, joint_mode)
     metrics = ""
     if forecast is not None:
-        metrics = describe_metrics(scenario, forecast, world, small)
+        metrics = describe_metrics(scenario, forecast, joint_mode, small)
         if what_if is not None:
             subtitle += f"   |   {what_if.describe(scenario, forecast)}"
     if small and metrics:
@@ -83,35 +83,35 @@ def caption_line(axes: Axes, view: View, line: int, text: str, gid: str) -> None
     )
 
 
-def describe(scenario: Scenario, forecast: Forecast | None, world: int | None = None) -> str:
+def describe(scenario: Scenario, forecast: Forecast | None, joint_mode: int | None = None) -> str:
     """Describe how long is observed and predicted, and which modes are drawn."""
     observed = f"{scenario.num_observed * scenario.step_s:.1f} s observed"
     if forecast is None:
         return observed
     K, F = forecast.trajectory.shape[1:3]
     modes = "1 mode" if K == 1 else f"{K} modes"
-    if world is not None:
-        share = percent(float(forecast.world(world).probability[0, 0]))
-        modes = f"joint mode {world + 1} of {K} ({share})"
+    if joint_mode is not None:
+        share = percent(float(forecast.joint_mode(joint_mode).probability[0, 0]))
+        modes = f"joint mode {joint_mode + 1} of {K} ({share})"
     return f"{observed}, {F * scenario.step_s:.1f} s predicted, {modes}"
 
 
 def describe_metrics(
-    scenario: Scenario, forecast: Forecast, world: int | None = None, small: bool = False
+    scenario: Scenario, forecast: Forecast, joint_mode: int | None = None, small: bool = False
 ) -> str:
     """Describe the metrics of the focal track and, if there are several, of the scored tracks; or ""."""
-    metrics = track_metrics(scenario, forecast, np.array([scenario.focal]), world)
+    metrics = track_metrics(scenario, forecast, np.array([scenario.focal]), joint_mode)
     if not metrics:
         return ""
     # Imported late: a picture without a forecast needs no torch.
     from trajpred.metrics import MISS_THRESHOLD_M
 
-    prefix = "min" if world is None else ""
+    prefix = "min" if joint_mode is None else ""
     parts = [
         f"{prefix}ADE {_metres(metrics['minADE'][0])}",
         f"{prefix}FDE {_metres(metrics['minFDE'][0])}",
     ]
-    if not small and world is None:
+    if not small and joint_mode is None:
         parts.append(f"brier-minFDE {_metres(metrics['brier-minFDE'][0])}")
     if metrics["MR"][0]:
         parts.append(f"miss (> {MISS_THRESHOLD_M:g} m)")
@@ -120,34 +120,34 @@ def describe_metrics(
     focal = " · ".join(parts)
     if small:
         return focal
-    scored = _describe_scored(scenario, forecast, world)
+    scored = _describe_scored(scenario, forecast, joint_mode)
     if not scored:
         return focal
     return f"{focal}   |   {scored}"
 
 
-def _describe_scored(scenario: Scenario, forecast: Forecast, world: int | None) -> str:
+def _describe_scored(scenario: Scenario, forecast: Forecast, joint_mode: int | None) -> str:
     """Describe the scored tracks if there are several; of joint forecasts, the best joint mode."""
     import torch
 
     from trajpred.evaluation.agents import groups_of
 
     rows = np.flatnonzero(groups_of(scenario)["scored"])
-    metrics = track_metrics(scenario, forecast, rows, world)
+    metrics = track_metrics(scenario, forecast, rows, joint_mode)
     agents = len(metrics.get("minFDE", ()))
     if agents < 2:
         return ""
     mean = _metres(metrics["minFDE"].mean())
     missed = int(metrics["MR"].sum())
-    if world is not None:
+    if joint_mode is not None:
         return f"{agents} scored: FDE {mean}, {missed} missed"
-    if forecast.has_worlds and forecast.probability.shape[1] > 1:
+    if forecast.is_joint and forecast.probability.shape[1] > 1:
         from trajpred.metrics import joint_metrics
 
         trajectory, probability, truth, valid = _predicted(scenario, forecast, rows)
         scene = torch.zeros(agents, dtype=torch.int64)
-        worlds = joint_metrics(trajectory, probability[:1], truth, valid, scene)
-        return f"{agents} scored: avgMinFDE {_metres(float(worlds['avgMinFDE']))}"
+        joint = joint_metrics(trajectory, probability[:1], truth, valid, scene)
+        return f"{agents} scored: avgMinFDE {_metres(float(joint['avgMinFDE']))}"
     return f"{agents} scored: minFDE {mean}, {missed} missed"
 
 
@@ -156,18 +156,18 @@ def _metres(error: float) -> str:
 
 
 def track_metrics(
-    scenario: Scenario, forecast: Forecast, rows: np.ndarray, world: int | None = None
+    scenario: Scenario, forecast: Forecast, rows: np.ndarray, joint_mode: int | None = None
 ) -> dict[str, np.ndarray]:
     """Compute minADE, minFDE, MR and brier-minFDE ``[R]`` of those tracks ``rows`` that can be evaluated.
 
-    By av2's definitions over the six most probable modes, or of one ``world``. Where steps of the truth are
+    By av2's definitions over the six most probable modes, or of one joint mode. Where steps of the truth are
     missing, the average is over the existing ones and the final error at the last of them. Empty if no track
     of ``rows`` has both a forecast and a future.
     """
     from trajpred.metrics import agent_metrics, headline
     from trajpred.metrics.registry import MODES
 
-    modes = forecast if world is None else forecast.world(world)
+    modes = forecast if joint_mode is None else forecast.joint_mode(joint_mode)
     trajectory, probability, truth, valid = _predicted(scenario, modes, rows)
     if not len(trajectory):
         return {}

@@ -83,7 +83,7 @@ class Film(Sequence[np.ndarray]):
     """The pictures of a film, ``[H, W, 3]`` uint8 each, drawn on demand over a background drawn once.
 
     Args:
-        scenario, forecast, radius_m, world, theme: as for :func:`~trajpred.viz.draw_scene`.
+        scenario, forecast, radius_m, joint_mode, theme: as for :func:`~trajpred.viz.draw_scene`.
         fps: frames per second; the scenario plays at true speed at any rate.
 
     Raises: DataError like ``draw_scene``, and if ``fps`` is not positive.
@@ -95,7 +95,7 @@ class Film(Sequence[np.ndarray]):
         forecast: Forecast | None = None,
         *,
         radius_m: float | None = None,
-        world: int | None = None,
+        joint_mode: int | None = None,
         theme: str = "light",
         fps: float = 10.0,
     ) -> None:
@@ -108,15 +108,17 @@ class Film(Sequence[np.ndarray]):
         forecasts: list[Forecast] = []
         if forecast is not None:
             drawn = forecast
-            if world is not None:
-                drawn = forecast.world(world)
+            if joint_mode is not None:
+                drawn = forecast.joint_mode(joint_mode)
                 self.predicted = predicted_rows(scenario, drawn)
             self.forecast = drawn
             self.horizon = drawn.trajectory.shape[2]
             forecasts.append(drawn)
         self.frames = timeline(scenario, self.horizon, fps)
         self.axes, self.view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme)
-        figure = draw_scene(scenario, forecast, radius_m=radius_m, world=world, theme=theme, axes=self.axes)
+        figure = draw_scene(
+            scenario, forecast, radius_m=radius_m, joint_mode=joint_mode, theme=theme, axes=self.axes
+        )
         figure.set_dpi(DPI)
         self.canvas = FigureCanvasAgg(figure)
         self._keep_background(_is_dynamic)

@@ -55,7 +55,7 @@ def draw_scene(
     *,
     tracks: Sequence[str] | None = None,
     radius_m: float | None = None,
-    world: int | None = None,
+    joint_mode: int | None = None,
     what_if: WhatIf | None = None,
     attention: Attention | None = None,
     theme: str = "light",
@@ -71,8 +71,8 @@ def draw_scene(
             scored ones.
         radius_m: half the side of a square around the focal agent; by default the square is chosen to
             contain its history, future and forecasts.
-        world: draw only this joint future, one mode of every predicted agent, ranked by probability from 0.
-            Needs a joint forecast, see :meth:`Forecast.world`; not together with ``what_if``.
+        joint_mode: draw only this joint mode, one mode of every predicted agent, by probability from 0.
+            Needs a joint forecast, see :meth:`Forecast.joint_mode`; not together with ``what_if``.
         what_if: also draw the focal agent's forecast without some road users.
         attention: also draw the lanes and agents that the focal agent attends to; not together with
             ``what_if``.
@@ -86,7 +86,7 @@ def draw_scene(
 
     Returns: the figure drawn on. No global state of matplotlib changes, so this is safe while training.
 
-    Raises: DataError if forecast or attention are of another scenario, the forecast has no such world,
+    Raises: DataError if forecast or attention are of another scenario, the forecast has no such joint mode,
         ``radius_m`` is not positive, ``width_mm`` is too small, or the theme is unknown; KeyError for an
             unknown track.
 
@@ -95,13 +95,13 @@ def draw_scene(
         >>> save_scene(draw_scene(scenario, theme="dark"), "scene.png")  # doctest: +SKIP
     """
     has_forecast = forecast is not None
-    require(has_forecast or world is None, "world", "needs a forecast")
+    require(has_forecast or joint_mode is None, "joint_mode", "needs a forecast")
     require(has_forecast or what_if is None, "what_if", "needs a forecast")
     require(what_if is None or attention is None, "attention", "cannot be combined with what_if")
-    require(what_if is None or world is None, "world", "cannot be combined with what_if")
+    require(what_if is None or joint_mode is None, "joint_mode", "cannot be combined with what_if")
     drawn = forecast
-    if forecast is not None and world is not None:
-        drawn = forecast.world(world)
+    if forecast is not None and joint_mode is not None:
+        drawn = forecast.joint_mode(joint_mode)
     forecasts: list[Forecast] = []
     if drawn is not None:
         forecasts.append(drawn)
@@ -112,7 +112,7 @@ def draw_scene(
     axes, view = open_scene(scenario, *forecasts, radius_m=radius_m, theme=theme, axes=axes)
     futures = future_rows(scenario, tracks)
     predicted = futures
-    if drawn is not None and world is not None and tracks is None:
+    if drawn is not None and joint_mode is not None and tracks is None:
         predicted = predicted_rows(scenario, drawn)
     kept = np.union1d(np.append(futures, scenario.focal), predicted)
     rows = visible_agents(scenario, view, kept)
@@ -131,7 +131,7 @@ def draw_scene(
     if plain:
         return _figure_of(axes)
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
-    draw_caption(axes, view, scenario, forecast, world=world, what_if=what_if, small=small)
+    draw_caption(axes, view, scenario, forecast, joint_mode=joint_mode, what_if=what_if, small=small)
     if not small:
         shown = None if drawn is None else drawn.of(scenario.tracks.track_id[kept])
         draw_legend(axes, view, scenario, rows, futures, shown, overlay)
