@@ -408,7 +408,7 @@ def onboard(
     *,
     bundle: list[Path],
     cpp: Path | None = None,
-    repeats: PositiveInt = 50,
+    repeats: PositiveInt = 200,
     rounds: PositiveInt = 3,
     threads: PositiveInt = 1,
 ) -> Figures:
@@ -420,7 +420,7 @@ def onboard(
     Args:
         bundle: Bundles written by export, such as those of both models: give the option for each.
         cpp: Program trajpred_replay of the C++ library; without it Python alone is measured.
-        repeats: Updates after the observed steps.
+        repeats: Updates after the observed steps, with all agents: most of them, so that they are the median.
         rounds: Processes of each kind.
         threads: Threads of onnxruntime.
     """
