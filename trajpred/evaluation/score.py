@@ -79,8 +79,8 @@ def evaluate(
     _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
     check = Av2Check() if check_with_av2 else None
     start = time.monotonic()
-    agents_tables: list[pa.Table] = []
-    scenes_tables: list[pa.Table] = []
+    agents_rows = _Rows()
+    scenes_rows = _Rows()
     scenarios_scored = 0
     step_s = 0.0
     seconds: list[float] = []
@@ -105,19 +105,19 @@ def evaluate(
         values = score_agents(agents, step_s, plausibility)
         if isinstance(forecasts[0], StreamedForecast):
             values |= score_streams(scenarios, forecasts, agents, step_s)
-        _add(agents_tables, agents_table(agents, values, plausibility))
-        _add(scenes_tables, scenes_table(agents))
+        agents_rows.add(agents_table(agents, values, plausibility))
+        scenes_rows.add(scenes_table(agents))
         if check is not None:
             check.add(agents)
     if not scenarios_scored:
         raise DataError(_nothing_to_score(store), file=store.path)
-    table = _joined(agents_tables)
+    table = agents_rows.table()
     if not pc.any(table["predicted"]).as_py():
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
     return Evaluation.of_tables(
         table,
-        _joined(scenes_tables),
+        scenes_rows.table(),
         predictor=predictor.name,
         how=predictor.how,
         packages=foreign(code),
@@ -133,11 +133,22 @@ def evaluate(
     )
 
 
-def _add(tables: list[pa.Table], table: pa.Table) -> None:
-    """Add a table; small ones take several times the memory of their values until they are joined."""
-    tables.append(table)
-    if len(tables) == AT_ONCE:
-        tables[:] = [_joined(tables).combine_chunks()]
+class _Rows:
+    """Rows that come in small tables, which take several times the memory of their values until joined."""
+
+    def __init__(self) -> None:
+        self.recent: list[pa.Table] = []
+        self.joined: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Add a table; every so many are joined, each of them once."""
+        self.recent.append(table)
+        if len(self.recent) == AT_ONCE:
+            self.joined.append(_joined(self.recent).combine_chunks())
+            self.recent = []
+
+    def table(self) -> pa.Table:
+        return _joined([*self.joined, *self.recent])
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
