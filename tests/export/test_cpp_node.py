@@ -198,7 +198,8 @@ def assert_same_message(found: dict[str, Any], expected: Any) -> None:
 
 
 def assert_same_poses(found: list[dict[str, Any]], expected: Any) -> None:
-    position = np.array([[pose["position"][axis] for axis in "xyz"] for pose in found])
+    places = [pose["position"] for pose in found]
+    position = np.array([(place["x"], place["y"], place["z"]) for place in places])
     other = np.array([[pose.position.x, pose.position.y, pose.position.z] for pose in expected])
     np.testing.assert_allclose(position, other, rtol=0, atol=2e-3)  # of which 0.5 mm are rounded away
     heading = [math.atan2(pose["orientation"]["z"], pose["orientation"]["w"]) for pose in found]

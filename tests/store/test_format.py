@@ -94,7 +94,10 @@ def through(tmp_path: Path) -> Through:
 
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
         rows = [encode_row(scenario, heights) for scenario in scenarios]
-        columns = [pa.array([row[field.name] for row in rows], field.type) for field in INDEX]
+        columns: list[pa.Array] = []
+        for field in INDEX:
+            values = [row[field.name] for row in rows]
+            columns.append(pa.array(values, field.type))
         write_batch(tmp_path / "new", columns, INDEX)
         index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
         write_shard(tmp_path / "shard", rows)
