@@ -110,9 +110,10 @@ def test_a_run_has_a_folder_of_its_own_whatever_its_loggers(
 
 @pytest.mark.parametrize(("terminal", "wanted"), [(True, True), (True, False), (False, True)])
 def test_a_bar_is_shown_on_terminals_that_want_one(
-    terminal: bool, wanted: bool, store_path: Path, monkeypatch: pytest.MonkeyPatch
+    terminal: bool, wanted: bool, store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.chdir(tmp_path)  # where the folder of the run is made
     cli = train.TrainCLI([f"--data.store={store_path}", f"--trainer.enable_progress_bar={wanted}"])
     assert (cli.trainer.progress_bar_callback is not None) == (terminal and wanted)
     assert any(isinstance(callback, RunProgress) for callback in cli.trainer.callbacks) == wanted
