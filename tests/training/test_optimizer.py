@@ -167,3 +167,28 @@ def test_the_gradient_norm_is_logged_before_clipping(store_path: Path, tmp_path:
     assert norms.logged == pytest.approx(norms.before, rel=1e-5)
     assert max(norms.before) > 0.5
     assert norms.after == pytest.approx([min(0.5, norm) for norm in norms.before], rel=1e-4)
+
+
+def test_the_fused_step_is_that_of_adamw_and_clips_values(store_path: Path, tmp_path: Path) -> None:
+    model = small_model().train()
+    optimizer = configure(model, OptimizerConfig(), 10)["optimizer"]
+    assert optimizer.defaults["fused"]
+    clipped = HarmAt()
+    options: dict[str, Any] = {"gradient_clip_algorithm": "value", "precision": "bf16-mixed"}
+    fit(store_path, tmp_path, clipped, gradient_clip_val=1e-3, **options)
+    assert max(clipped.after) < max(clipped.before)
+    linear = nn.Linear(3, 2)
+    single = nn.Linear(3, 2)
+    single.load_state_dict(linear.state_dict())
+    fused = configure(linear, OptimizerConfig(), 2)["optimizer"]
+    expected = torch.optim.AdamW(
+        [{"params": [single.weight], "weight_decay": 0.01}, {"params": [single.bias], "weight_decay": 0.0}],
+        lr=fused.param_groups[0]["lr"],
+        foreach=False,
+    )
+    for _ in range(3):
+        for module, steps in ((linear, fused), (single, expected)):
+            module(torch.ones(4, 3)).square().sum().backward()
+            steps.step()
+            steps.zero_grad()
+    torch.testing.assert_close(linear.state_dict(), single.state_dict())

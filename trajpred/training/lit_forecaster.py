@@ -184,10 +184,10 @@ class LitForecaster(pl.LightningModule):
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         when = f"step {self.global_step} (epoch {self.current_epoch})"
         self.guard.check(self, gradients, torch.zeros_like(norm) if scaled else norm, when)
-        if gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
+        if gradient_clip_val and gradient_clip_algorithm == "value":
+            torch.nn.utils.clip_grad_value_(self.parameters(), gradient_clip_val)
+        elif gradient_clip_val:
             torch.nn.utils.clip_grads_with_norm_(self.parameters(), gradient_clip_val, norm)
-        else:
-            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[CONFIG] = self.config

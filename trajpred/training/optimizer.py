@@ -53,7 +53,9 @@ def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> d
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    optimizer = AdamW(groups, lr=config.learning_rate)
+    # One pass over each tensor instead of ten. Elsewhere than on a CPU, torch chooses.
+    on_cpu = all(parameter.device.type == "cpu" for parameter in matrices + vectors)
+    optimizer = AdamW(groups, lr=config.learning_rate, fused=True if on_cpu else None)
     warmup = max(1, round(config.warmup * total_steps))
 
     def rate(step: int) -> float:
