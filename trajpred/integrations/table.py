@@ -6,11 +6,10 @@ of a recorded state, and resampled with the true times of their states. docs/how
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,6 @@ import pyarrow as pa
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
-from trajpred.data.splits import SPLITS, draw
 from trajpred.data.time import GAP_STEPS
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps import read_map
@@ -35,14 +33,10 @@ from trajpred.sources.tables import (
     read_rows,
     recordings_in,
 )
-from trajpred.sources.windows import Windows
+from trajpred.sources.windows import Found, Windows, split_recordings
 
 #: Rows that are read at once, of as many recordings of a file as there are.
 MAX_ROWS = 2**21
-#: The text that is hashed to choose the split of a recording.
-SPLIT = "split of the recording {}"
-#: Fraction of the recordings, or of the only one, that becomes the split ``val``.
-VAL_FRACTION = 0.2
 
 
 @dataclass(frozen=True)
@@ -186,39 +180,12 @@ def _load(
 # ------------------------------------------------------------------------------------------ the source
 
 
-class Found(NamedTuple):
-    """The windows of a recording by its name, its seconds, and those up to which states are interpolated."""
-
-    name: str
-    windows: list[RawScenario]
-    duration_s: float
-    gap_s: float
-
-
 def discover(raw: Path, options: TableOptions) -> dict[str, list[RawScenario]]:
-    """Return the windows of all recordings; of those in ``raw/{train,val,test}/`` in these splits.
-
-    Elsewhere a fifth of the recordings, chosen by their names, becomes ``val``; of a single one the last
-    fifth of its time, at least one window, and windows of both parts are left out.
-
-    Warns about what looks wrong, once for each kind.
-    """
-    problems: dict[str, list[str]] = {}
-    splits: dict[str, list[RawScenario]] = {}
-    for split in SPLITS:
-        if (raw / split).is_dir():
-            found = _found(raw / split, options, problems)
-            splits[split] = [window for recording in found for window in recording.windows]
-    if not any(splits.values()):
-        found = _found(raw, options, problems)
-        splits = _divided_in_time(found[0], options) if len(found) == 1 else _divided(found)
-    for sentences in problems.values():
-        more = f" ({len(sentences) - 1} more like it)" if len(sentences) > 1 else ""
-        warnings.warn(sentences[0] + more, stacklevel=2)
-    return splits
+    """Return the windows of all recordings, see :func:`~trajpred.sources.windows.split_recordings`."""
+    return split_recordings(raw, partial(_found, options=options), options)
 
 
-def _found(raw: Path, options: TableOptions, problems: dict[str, list[str]]) -> list[Found]:
+def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> list[Found]:
     """Return the windows of each recording, and add what looks wrong to ``problems``.
 
     One that cannot be read, or has no window, has one: reading it reports the reason.
@@ -240,34 +207,6 @@ def _found(raw: Path, options: TableOptions, problems: dict[str, list[str]]) -> 
         windows = windows or [RawScenario(f"{name}_00000", path, part)]
         recordings.append(Found(name, windows, duration_s, gap_s))
     return recordings
-
-
-def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
-    """Divide recordings into train and val by a hash of their names; neither is empty."""
-    order = sorted(recordings, key=lambda recording: draw(recording.name, SPLIT))
-    chosen = sum(draw(recording.name, SPLIT) < VAL_FRACTION for recording in order)
-    num_val = min(max(chosen, 1), len(order) - 1)
-    splits: dict[str, list[RawScenario]] = {}
-    for split, part in (("train", order[num_val:]), ("val", order[:num_val])):
-        windows = [window for recording in part for window in recording.windows]
-        splits[split] = sorted(windows, key=lambda window: window.name)
-    return splits
-
-
-def _divided_in_time(recording: Found, options: TableOptions) -> dict[str, list[RawScenario]]:
-    """Divide the windows of the only recording: no state of a validation window is in a training window."""
-    last = recording.windows[-1].part.now or 0.0
-    border = min((1 - VAL_FRACTION) * recording.duration_s, last - options.observe_s)
-    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
-    for window in recording.windows:
-        now = window.part.now or 0.0
-        if now + options.predict_s + recording.gap_s <= border:
-            splits["train"].append(window)
-        elif now - options.observe_s >= border:
-            splits["val"].append(window)
-    if not splits["train"] or not splits["val"]:
-        return {"val": recording.windows}
-    return splits
 
 
 def read(raw: RawScenario, options: TableOptions) -> Scenario:

@@ -1,18 +1,23 @@
-"""Cut windows out of recordings: how long and how often, and which road users are predicted and scored."""
+"""Windows of recordings: how long and how often, of which split, and whom to predict and score in them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.geometry import norm
+from trajpred.data.splits import SPLITS, draw
 from trajpred.data.time import require_step_s
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import require
+from trajpred.sources.reading import RawScenario
 
 #: Seconds of the shortest recording.
 SHORTEST_S = 2.0
@@ -20,6 +25,10 @@ SHORTEST_S = 2.0
 MOVED_M = 2.0
 #: The object types that are predicted and scored.
 ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
+#: The text that is hashed to choose the split of a recording.
+SPLIT = "split of the recording {}"
+#: Fraction of the recordings, or of the only one, that becomes the split ``val``.
+VAL_FRACTION = 0.2
 
 
 @dataclass(frozen=True)
@@ -145,3 +154,77 @@ def _focal(
     error = np.where(known, norm(steady - position[:, observed:]), 0.0).max(axis=1, initial=0.0)
     seen = np.where(candidate, valid.sum(axis=1), -1)
     return int(np.lexsort((error, seen))[-1])
+
+
+# ----------------------------------------------------------------------------------------------- splits
+
+
+class Found(NamedTuple):
+    """The windows of a recording.
+
+    Attributes:
+        name: its name.
+        windows: by time; their parts have ``now``, the time of the last state in their observed seconds.
+        duration_s: its seconds.
+        gap_s: seconds between states up to which these are interpolated.
+    """
+
+    name: str
+    windows: list[RawScenario]
+    duration_s: float
+    gap_s: float
+
+
+#: Finds the recordings of a folder, and adds what looks wrong to sentences by kind.
+Finder = Callable[[Path, dict[str, list[str]]], list[Found]]
+
+
+def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, list[RawScenario]]:
+    """Return the windows of all recordings; of those in ``raw/{train,val,test}/`` in these splits.
+
+    Elsewhere a fifth of the recordings, chosen by their names, becomes ``val``; of a single one the last
+    fifth of its time, at least one window, and windows of both parts are left out.
+
+    Warns about what looks wrong, once for each kind.
+    """
+    problems: dict[str, list[str]] = {}
+    splits: dict[str, list[RawScenario]] = {}
+    for split in SPLITS:
+        if (raw / split).is_dir():
+            found = find(raw / split, problems)
+            splits[split] = [window for recording in found for window in recording.windows]
+    if not any(splits.values()):
+        found = find(raw, problems)
+        splits = _divided_in_time(found[0], options) if len(found) == 1 else _divided(found)
+    for sentences in problems.values():
+        more = f" ({len(sentences) - 1} more like it)" if len(sentences) > 1 else ""
+        warnings.warn(sentences[0] + more, stacklevel=3)
+    return splits
+
+
+def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
+    """Divide recordings into train and val by a hash of their names; neither is empty."""
+    order = sorted(recordings, key=lambda recording: draw(recording.name, SPLIT))
+    chosen = sum(draw(recording.name, SPLIT) < VAL_FRACTION for recording in order)
+    num_val = min(max(chosen, 1), len(order) - 1)
+    splits: dict[str, list[RawScenario]] = {}
+    for split, part in (("train", order[num_val:]), ("val", order[:num_val])):
+        windows = [window for recording in part for window in recording.windows]
+        splits[split] = sorted(windows, key=lambda window: window.name)
+    return splits
+
+
+def _divided_in_time(recording: Found, options: Windows) -> dict[str, list[RawScenario]]:
+    """Divide the windows of the only recording: no state of a validation window is in a training window."""
+    last = recording.windows[-1].part.now or 0.0
+    border = min((1 - VAL_FRACTION) * recording.duration_s, last - options.observe_s)
+    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
+    for window in recording.windows:
+        now = window.part.now or 0.0
+        if now + options.predict_s + recording.gap_s <= border:
+            splits["train"].append(window)
+        elif now - options.observe_s >= border:
+            splits["val"].append(window)
+    if not splits["train"] or not splits["val"]:
+        return {"val": recording.windows}
+    return splits
