@@ -41,14 +41,16 @@ def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] |
 
 
 def as_number(value: ArrayLike, field: str) -> float:
-    """Return one number of Python, NumPy or torch. Raises: DataError if it is none."""
+    """Return one number of Python, NumPy or torch. Raises: DataError if it is none: True, None or text."""
+    refusal = DataError(f"must be a number, is {quoted(value)}", field=field)
     try:
-        array = as_array(value, np.float64, field)
-    except DataError:
-        array = np.zeros(1)
-    if array.ndim or value is None or isinstance(value, (str, bytes)):
-        raise DataError(f"must be a number, is {quoted(value)}", field=field)
-    return float(array)
+        plain = np.asarray(_plain(value))
+        number = as_array(plain, np.float64, field)
+    except (DataError, TypeError, ValueError, RuntimeError):
+        raise refusal from None
+    if number.ndim or value is None or plain.dtype.kind in "bSU":
+        raise refusal
+    return float(number)
 
 
 def as_whole_number(value: ArrayLike, field: str) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajpred.data.checks import as_array
+from trajpred.data.checks import as_array, as_number
 from trajpred.data.forecast import require_probabilities
 from trajpred.data.geometry import norm
 from trajpred.data.tracks import OBJECT_TYPES
@@ -268,6 +268,6 @@ class ConformalRegions:
             radius = np.array(radius_m, np.float64)  # null becomes NaN
             radius[np.isnan(radius)] = np.inf
             count = np.array(counts, np.int64)
-            return cls(float(record["coverage"]), horizons, radius, count)
+            return cls(as_number(record["coverage"], "coverage"), horizons, radius, count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are not conformal regions ({error!r})", field="regions") from None

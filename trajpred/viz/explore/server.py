@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -25,6 +28,8 @@ from trajpred.viz.view import focal_position
 ADDRESS = "127.0.0.1"
 #: Largest body of a request (bytes).
 MAX_BODY = 1_000_000
+#: A client that is still sending when it has been answered is read for so long (seconds).
+LINGER_S = 10.0
 #: The page needs no other server, and no other page may use this one.
 HEADERS = {
     "Cache-Control": "no-store",
@@ -137,6 +142,20 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/?token={self.explorer.token}"
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection after what the client still sends.
+
+        With data unread the system would reset the connection, and the answer to a body that was refused
+        unread could be lost.
+        """
+        end = time.monotonic() + LINGER_S
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_WR)
+            request.settimeout(LINGER_S)
+            while time.monotonic() < end and request.recv(65536):
+                pass
+        self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore that a browser left; other errors are answers."""
