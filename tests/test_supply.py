@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,19 +19,15 @@ import trajpred
 from tests.conftest import ROOT
 from tests.offline import ReachedOutError, offline
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = pytest.importorskip("tomli")
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = CONFIG["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-#: Used without an import statement: TensorBoard through torch, programs, types, for Python 3.10, the build.
-NOT_IMPORTED = {"tensorboard", "ruff", "mypy", "pytest-xdist", "types-pyyaml", "tomli", "hatchling"}
+#: Used without an import statement: TensorBoard through torch, programs, types, the build.
+NOT_IMPORTED = {"tensorboard", "ruff", "mypy", "pytest-xdist", "types-pyyaml", "hatchling"}
 NOT_IMPORTED |= {"mkdocs", "mkdocs-material", "mkdocstrings", "nbconvert", "ipykernel", "ipywidgets"}
 NOT_IMPORTED |= {"latex2mathml", "nlohmann-json"}  # the second has headers for C++
-#: Imported but not declared: an optional fuzzer; tomllib belongs to Python from 3.11 on.
-NOT_DECLARED = {"atheris", "tomllib"}
+#: Imported but not declared: an optional fuzzer.
+NOT_DECLARED = {"atheris"}
 GUARDED = socket.socket.connect.__name__ == "guard"
 
 
@@ -131,3 +128,18 @@ def test_the_network_guard_rejects_other_machines(address: tuple[str, int]) -> N
         for connect in (one.connect, one.connect_ex, socket.create_connection):
             with pytest.raises(ReachedOutError, match=address[0]):
                 connect(address)
+
+
+def test_every_document_names_the_same_versions_of_python() -> None:
+    """Those that .ci/run resolves the requirements for, the lowest of which is the one that pip demands."""
+    resolved = re.findall(r"--python-version ([0-9.]+)", (ROOT / ".ci" / "run").read_text("utf-8"))
+    lowest, newest = resolved[0], resolved[-1]
+    assert PROJECT["requires-python"] == f">={lowest}"
+    for document in ("README.md", "docs/index.md"):
+        assert f"Python {lowest} to {newest}" in (ROOT / document).read_text("utf-8"), document
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
+    [tested] = re.findall(r"python: (\[.*\])", workflow)
+    versions = tested.strip('[]"').split('", "')
+    assert (versions[0], versions[-1]) == (lowest, newest)
+    assert CONFIG["tool"]["mypy"]["python_version"] == lowest
+    assert CONFIG["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")
