@@ -188,11 +188,11 @@ def read(root: Element) -> MapParts:
     """
     offset = root.find("header/offset")
     parts = MapParts(frame="the file's own")
-    frame = Pose(np.zeros(2), np.float64(0))
+    frame = Pose(np.zeros(2), np.array(0.0))
     if offset is not None:
         parts = MapParts(frame="the file's own, moved by its offset")
         position = np.array([number(offset, "x", 0.0), number(offset, "y", 0.0)])
-        frame = Pose(position, np.float64(number(offset, "hdg", 0.0)))
+        frame = Pose(position, np.array(number(offset, "hdg", 0.0)))
     roads: dict[str, Road] = {}
     points = 0
     for element in root.iterfind("road"):

@@ -97,7 +97,7 @@ class RoadLine:
             s = np.union1d(grid, inner)
             xy, heading = _curve(record, s - start)
             origin = np.array([number(record, "x"), number(record, "y")])
-            origin_heading = np.float64(number(record, "hdg"))
+            origin_heading = np.array(number(record, "hdg"))
             xy = to_global(xy, origin, origin_heading)
             xy = to_global(xy, frame.position, frame.heading)
             stations_of.append(s)

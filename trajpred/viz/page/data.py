@@ -138,8 +138,9 @@ def focal_facts(scenario: Scenario) -> dict[str, str]:
     """Return :data:`FACTS` of the focal track; its manoeuvre is ``unknown`` without a future."""
     if scenario.has_future:
         truth = truth_of([scenario], scenario.num_steps - scenario.num_observed)
-        [row] = np.flatnonzero(truth["focal"]).tolist() or [None]
-        if row is not None:
+        rows = np.flatnonzero(truth["focal"])
+        if len(rows):
+            [row] = rows
             return {name: str(truth[name][row]) for name in FACTS}
     kind = OBJECT_TYPES[scenario.tracks.object_type[scenario.focal]]
     return {"class": kind, "manoeuvre": "unknown", "city": scenario.city or "unknown"}
