@@ -430,3 +430,14 @@ def test_invalid_packs_are_named(tmp_path: Path) -> None:
         path.write_bytes(content)
         check(None)
         rejected(lambda: discover(path.parent), "val.parquet", "seq_id")
+
+
+def test_the_shipped_splits() -> None:
+    found = discover(SHIPPED)
+    assert {split: len(sequences) for split, sequences in found.items()} == {
+        "train": 7377,
+        "val": 4007,
+        "test": 0,
+    }
+    scenario = read(found["train"][-1])
+    assert scenario.has_future and len(scenario.map) > 0
