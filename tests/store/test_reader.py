@@ -19,7 +19,8 @@ from trajpred.data.batch import ScenarioBatch
 from trajpred.errors import DataError
 from trajpred.store import ScenarioStore, find_scenarios, prepare
 from trajpred.store.reader import sealed, unsealed
-from trajpred.store.sample import store_of
+from trajpred.store.sample import require_sample_store
+from trajpred.store.sample import sample_store as store_of_sample
 
 Raw = Callable[..., Path]
 
@@ -169,10 +170,39 @@ def test_the_store_is_in_the_users_cache_if_the_repository_is_read_only(
 ) -> None:
     raw = tmp_path / "sample"
     raw.mkdir()
-    assert store_of(raw) == tmp_path / "store"
+    assert store_of_sample(raw) == tmp_path / "store"
     monkeypatch.setattr(os, "access", lambda *_: False)  # permissions do not stop root
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert store_of(raw).is_relative_to(tmp_path / ".cache")
+    assert store_of_sample(raw).is_relative_to(tmp_path / ".cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert store_of_sample(raw).is_relative_to(tmp_path / "xdg")
     (tmp_path / "store").mkdir()
-    assert store_of(raw) == tmp_path / "store"
+    assert store_of_sample(raw) == tmp_path / "store"
+
+
+def test_a_user_without_a_home_has_the_store_in_a_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked for a home where the store of the sample is not needed."""
+    raw = tmp_path / "sample"
+    raw.mkdir()
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(temporary))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for home in (tmp_path / "file", tmp_path / "file" / "inside"):
+        (tmp_path / "file").touch()
+        monkeypatch.setattr(Path, "home", lambda home=home: home)
+        assert store_of_sample(raw).is_relative_to(temporary)
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert store_of_sample(raw).is_relative_to(temporary)
+    temporary.touch()
+    monkeypatch.setattr("trajpred.store.sample.sample_store", lambda: temporary / "store")
+    with pytest.raises(DataError, match=r"and give --data\.store"):
+        require_sample_store("--data.store")

@@ -31,7 +31,6 @@ from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.perturbations import road_users, without
 from trajpred.store import ScenarioStore, ensure_store
-from trajpred.store.sample import SAMPLE_STORE
 from trajpred.viz.forecast_layer import lateral_band
 from trajpred.viz.page import SCRIPTS, write_page
 from trajpred.viz.page.data import (
@@ -125,7 +124,7 @@ def test_map_is_the_scenarios() -> None:
 
 def test_numbers_are_those_of_evaluate(tmp_path: Path) -> None:
     """In the list and of every agent in the scene, with each mode's error at the end."""
-    store, predictor = ScenarioStore(ensure_store(SAMPLE_STORE), "val"), load_predictor("lane_following")
+    store, predictor = ScenarioStore(ensure_store(), "val"), load_predictor("lane_following")
     page = write(tmp_path / "page.html", list(store), predictor)
     evaluation = evaluate(predictor, store, progress=False)
     known, index = evaluation.per_scenario["focal"].to_pydict(), page.index

@@ -101,11 +101,11 @@ def prepare(
             what another teacher continued.
     """
     from trajpred.store import prepare as prepare_store
-    from trajpred.store.sample import SAMPLE_RAW, SAMPLE_STORE, require_sample
+    from trajpred.store.sample import SAMPLE_RAW, require_sample, require_sample_store, sample_store
 
-    raw = raw or require_sample()
-    store = store or SAMPLE_STORE
-    foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == SAMPLE_STORE.resolve()
+    raw = raw or require_sample("--raw")
+    store = store or require_sample_store()
+    foreign = raw.resolve() != SAMPLE_RAW.resolve() and store.resolve() == sample_store().resolve()
     require(not foreign, "store", "must be given with --raw: the default store is the sample's")
     extend = None
     require((continue_s is None) == (teacher is None), "teacher", "must be given together with --continue-s")

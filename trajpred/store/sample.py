@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
+from trajpred.data.files import require_writable
 from trajpred.errors import DataError
 from trajpred.store.prepare import prepare
 from trajpred.store.reader import read_manifest
@@ -13,42 +15,76 @@ ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
 
 
-def store_of(raw: Path) -> Path:
-    """Return where the store of ``raw`` belongs: beside it, or in the user's cache if that is read-only."""
+def sample_store(raw: Path = SAMPLE_RAW) -> Path:
+    """Return where the sample's store belongs: beside it, or in the user's cache where that is read-only."""
     beside = raw.with_name("store")
     if beside.is_dir() or not raw.is_dir() or os.access(raw.parent, os.W_OK):
         return beside
-    return Path.home() / ".cache" / "trajpred" / "argoverse2-sample"
+    return _cache() / "argoverse2-sample"
 
 
-SAMPLE_STORE = store_of(SAMPLE_RAW)
+def _cache() -> Path:
+    """Return the user's folder for what can be made again; without one that can be written, a temporary one.
+
+    In a container or a service, a user may have no home, or one that belongs to root.
+    """
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        require_writable(home, folder=True)
+        return home / "trajpred"
+    except (RuntimeError, DataError):  # no home; it cannot be written
+        user = os.getuid() if hasattr(os, "getuid") else ""  # the folder of Windows is the user's own
+        return Path(tempfile.gettempdir()) / f"trajpred{user}"
 
 
-def store_words(store: Path) -> list[str]:
+def store_words(store: Path, option: str = "--store") -> list[str]:
     """Return the words that name ``store`` on the command line; none for the sample, the default."""
-    return [] if store == SAMPLE_STORE else ["--store", str(store)]
+    return [] if store == sample_store() else [option, str(store)]
 
 
-def require_sample() -> Path:
-    """Return the folder of the sample. Raises: DataError if this installation has no repository."""
+def require_sample(option: str = "--store") -> Path:
+    """Return the folder of the sample.
+
+    Args:
+        option: what names other data, for the message.
+
+    Raises: DataError if this installation has no repository.
+    """
     if not SAMPLE_RAW.is_dir():
-        advice = "give your own data with --store; trajpred download and trajpred prepare make a store"
+        advice = f"give your own data with {option}"
+        if option != "--raw":
+            advice += "; trajpred download and trajpred prepare make a store"
         raise DataError(f"the sample is in trajpred's repository only, not in this installation: {advice}")
     return SAMPLE_RAW
 
 
-def ensure_store(store: Path | None = None) -> Path:
+def require_sample_store(option: str = "--store") -> Path:
+    """Return where the store of the sample belongs. Raises: DataError if it cannot be written there."""
+    store = sample_store()
+    try:
+        require_writable(store, folder=True)
+    except DataError as error:
+        advice = f"make a store elsewhere, trajpred prepare --store FOLDER, and give {option} FOLDER"
+        raise DataError(f"{error.message}: {advice}", file=error.file) from None
+    return store
+
+
+def ensure_store(store: Path | None = None, option: str = "--store") -> Path:
     """Return ``store``, by default the sample's, which is prepared first if it is missing or outdated.
+
+    Args:
+        option: what names another store, for messages.
 
     Raises: DataError if any other store is missing or stale, with the command that makes it.
     """
-    store = store or SAMPLE_STORE
+    store = store or sample_store()
     try:
         read_manifest(store)
     except DataError:
-        if store.resolve() != SAMPLE_STORE.resolve():
+        if store.resolve() != sample_store().resolve():
             raise
         # Several processes may start at once; the others wait for the first one.
-        raw = require_sample()
+        raw = require_sample(option)
+        require_sample_store(option)
         prepare("argoverse2", raw, store, workers=1, overwrite=True, patience_s=120, progress=False)
     return store

@@ -27,7 +27,7 @@ from trajpred.errors import DataError, require
 from trajpred.model.checkpoint import CONFIG, TRAINING
 from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore, ensure_store
-from trajpred.store.sample import SAMPLE_STORE
+from trajpred.store.sample import sample_store
 from trajpred.training.checkpoint_io import (
     PREVIOUS,
     STOPPED,
@@ -60,9 +60,8 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 }
 #: What the command does, in its help.
 DESCRIPTION = "Train, then print the validation table of the best checkpoint beside constant velocity."
-#: Defaults of all other options.
+#: Defaults of other options; the store is the sample's.
 DEFAULTS: dict[str, Any] = {
-    "data.store": str(SAMPLE_STORE),
     "data.batch_size": 4,
     "data.augment": {"drop_agents": 0.1, "drop_lanes": 0.1, "truncate_history": 0.2},
     "model.encoder": {"class_path": "trajpred.model.SceneEncoder"},
@@ -186,7 +185,7 @@ class TrainCLI(LightningCLI):
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
         parser.link_arguments("seed_everything", "data.seed")
         parser.link_arguments("weights", "record.weights")
-        parser.set_defaults(DEFAULTS)
+        parser.set_defaults(DEFAULTS | {"data.store": str(sample_store())})
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         try:
@@ -204,7 +203,7 @@ class TrainCLI(LightningCLI):
         check_precision(config.trainer.precision)
         config.trainer.logger = with_run_folder(config.trainer.logger)
         with one_sentence():  # YAML can write names that no file has
-            store = ensure_store(Path(config.data.store))
+            store = ensure_store(Path(config.data.store), "--data.store")
         train = ScenarioStore(store, "train")
         val = ScenarioStore(store, "val")
         validated = val
