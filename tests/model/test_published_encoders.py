@@ -148,3 +148,16 @@ def test_reported_attention_says_who_matters(path: Path, real: list[Scenario]) -
         assert ((moved_by[of_scene] > 1e-6) == (weight > 1e-6)).all(), row
         checked += int((weight > 1e-6).sum())
     assert checked > 20
+
+
+def test_transformer_m_trains_scene_by_scene_what_it_computes_padded(real: list[Scenario]) -> None:
+    path = ROOT / "configs" / "model" / "transformer_m.yaml"
+    model = small(path)
+    encoder = model.forecaster.encoder
+    encoder.encoder.mode_prob = (1.0, 0.0, 0.0)
+    batch = build_batch(real[:3], model.scene)
+    graph = TokenGraph.of(batch)
+    x = torch.randn(graph.padding.num_nodes, encoder.dim)
+    padded = encoder.eval().interact(x, graph)
+    by_scene = encoder.train().interact(x, graph)
+    torch.testing.assert_close(by_scene, padded, rtol=1e-4, atol=1e-5)

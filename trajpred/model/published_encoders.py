@@ -442,13 +442,22 @@ class TransformerMSceneEncoder(TokenEncoder):
         positions = None
         if "3d" in self.mode:
             positions = padding.pad(graph.poses.position / POSE_SCALE)
-        out = self.encoder(
-            padding.pad(1 + lane.long()),
-            structure=structure,
-            positions=positions,
-            features=padding.pad(x + self.pose(graph.focal_poses)),
-        )
-        return padding.unpad(out[:, 1:])  # the graph token comes first
+        types = padding.pad(1 + lane.long())
+        features = padding.pad(x + self.pose(graph.focal_poses))
+        if not self.training or padding.together:
+            out = self.encoder(types, structure=structure, positions=positions, features=features)
+            return padding.unpad(out[:, 1:])  # the graph token comes first
+        # Most pairs of places of a padded batch are padding, and those of one scene stay in the cache.
+        scenes = []
+        for i, n in enumerate(padding.counts):
+            encoded = self.encoder(
+                types[i : i + 1, :n],
+                structure=None if structure is None else structure.graph(i, n),
+                positions=None if positions is None else positions[i : i + 1, :n],
+                features=features[i : i + 1, :n],
+            )
+            scenes.append(encoded[0, 1:])
+        return torch.cat(scenes).index_select(0, padding.place)
 
 
 def _require_least(name: str, value: int, least: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from trajpred.nn import (
 from trajpred.nn.published.structural_bias import (
     UNREACHABLE,
     EdgeBias2D,
+    GaussianDistanceKernel,
     ShortestPathBias,
     direct_edges,
     path_edges,
@@ -338,3 +340,22 @@ def random_graph(sizes: list[int], **options: Any) -> tuple[Tensor, GraphStructu
     mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
     padding = Layout.of_counts(sizes)
     return mask, GraphStructure.of(edges, types, padding, **options)
+
+
+def test_gaussians_and_their_gradients_are_those_of_the_formula() -> None:
+    kernel = GaussianDistanceKernel(K=5, edge_types=4).double()
+    nn.init.normal_(kernel.scale)
+    nn.init.normal_(kernel.offset)
+    distance = 3 * torch.rand(2, 6, 6).double()
+    types = torch.randint(4, (2, 6))
+    pairs = torch.stack(torch.broadcast_tensors(types[:, :, None], types[:, None]), -1)
+    scaled = kernel.scale[pairs].sum(-1) * distance + kernel.offset[pairs].sum(-1)
+    std = kernel.std.abs() + 0.01
+    deviation = (scaled[..., None] - kernel.mean) / std
+    expected = torch.exp(-(deviation**2) / 2) / (math.sqrt(2 * 3.14159) * std)
+    cotangent = torch.randn(2, 6, 6, 5).double()
+    gradients = torch.autograd.grad(expected, tuple(kernel.parameters()), cotangent)
+    for pair_type in (pairs, (types[:, :, None], types[:, None])):
+        out = kernel(distance, pair_type)
+        assert_close(out, expected)
+        assert_close(torch.autograd.grad(out, tuple(kernel.parameters()), cotangent), gradients)

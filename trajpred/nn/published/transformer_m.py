@@ -270,12 +270,12 @@ class TransformerMEncoder(nn.Module):
         """Return the Gaussians of the distances ``[B, n, n, K]``; None without kernel or positions."""
         if self.kernel is None or positions is None:
             return None
-        if pair_type is None:
-            n = types.shape[1]
-            first_end = types[:, :, None].expand(-1, n, n)
-            second_end = (1 + self.num_atoms + types)[:, None].expand(-1, n, n)
-            pair_type = torch.stack((first_end, second_end), -1)
-        return self.kernel(pair_distances(positions), pair_type)
+        distances = pair_distances(positions)
+        if pair_type is not None:
+            return self.kernel(distances, pair_type)
+        first_end = types[:, :, None]
+        second_end = (1 + self.num_atoms + types)[:, None]
+        return self.kernel(distances, (first_end, second_end))
 
     def _draw_modes(
         self, structure: GraphStructure | None, gaussians: Tensor | None
