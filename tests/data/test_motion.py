@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trajpred.data import motion
 from trajpred.data.geometry import unit_vector, wrap_angle
 from trajpred.data.motion import (
     STANDING_SPEED,
@@ -130,3 +131,34 @@ def test_velocities_of_rows_are_those_of_steps() -> None:
         expected = causal_velocity(position, valid, step_s)[track, step]
         velocity = causal_velocity_of_rows(track, step * step_s, position[track, step], step_s)
         np.testing.assert_allclose(velocity, expected, atol=1e-6)
+
+
+def test_velocities_of_days_are_those_of_single_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but a row's window enters its velocity: no hours before it, tracks or blocks."""
+    monkeypatch.setattr(motion, "ROWS", 64)
+    rng = np.random.default_rng(3)
+    times = []
+    for start in (0.0, -3e7, 1.7e9, 1.7e9 + 86_400):
+        time = start + rng.uniform(0.03, 0.15, 300).cumsum()
+        time[150:] += rng.choice([0.0, 40.0, 3e6])
+        times.append(time)
+    track = np.repeat(np.arange(4), 300)
+    time = np.concatenate(times)
+    position = rng.normal(0, 2, (1200, 2)).cumsum(axis=0) + 5e6
+    position[300:600] += 1e9
+    velocity = causal_velocity_of_rows(track, time, position, STEP)
+    for row in range(1200):
+        used = np.flatnonzero((track[: row + 1] == track[row]) & (time[row] - time[: row + 1] <= 0.95))
+        expected = np.zeros(2)
+        if len(used) > 1:
+            expected = np.polyfit(time[used] - time[row], position[used] - position[row], 1)[0]
+        elif row and track[row - 1] == track[row]:
+            expected = (position[row] - position[row - 1]) / (time[row] - time[row - 1])
+        np.testing.assert_allclose(velocity[row], expected, atol=1e-5)
+
+
+def test_a_day_at_ten_hertz_keeps_its_velocity() -> None:
+    time = np.arange(864_000) * STEP
+    position = np.stack((8.0 * time, -3.0 * time), -1)
+    velocity = causal_velocity_of_rows(np.zeros(len(time), np.int64), time, position, STEP)
+    np.testing.assert_allclose(velocity[1:], np.broadcast_to([8.0, -3.0], (len(time) - 1, 2)), atol=1e-6)

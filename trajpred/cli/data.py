@@ -129,14 +129,20 @@ def prepare(
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
         lost += len(skipped)
-        line = f"{split}: {count} scenarios"
+        counts = summary.plausibility[split]
+        parts = [f"{split}: {count} scenarios"]
         if skipped:
-            line += f", {len(skipped)} skipped:"
-        print(line)
+            parts.append(f"{len(skipped)} skipped")
+        if counts.lanes:
+            parts.append(counts.lanes)
+        print(f"{', '.join(parts)}:" if skipped else ", ".join(parts))
         for name, problem in skipped.items():
             print(f"  {name}: {problem}", file=sys.stderr)
     for split, problem in (*summary.mixed.items(), *summary.unseen.items()):
         print(f"warning: {split} {problem}", file=sys.stderr)
+    for split, counts in summary.plausibility.items():
+        for problem in counts.problems():
+            print(f"warning: {split}: {problem}", file=sys.stderr)
     if not any(summary.scenarios.values()):
         raise DataError("no scenario could be read", file=raw)
     absent = [split for split in ("train", "val") if not summary.scenarios.get(split)]

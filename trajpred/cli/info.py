@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +77,8 @@ def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None,
     return rows[rows.index(name)].map
 
 
+#: Scenarios of raw data whose road users are compared with the map.
+COUNTED = 20
 #: What a predictions file can be said to be without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
 
@@ -119,6 +123,7 @@ def info(
 
 def _raw_of(path: Path, name: str, options: object) -> Rows:
     """Describe raw data of a source by the windows of each split, and the first one."""
+    from trajpred.data.plausible import Plausibility
     from trajpred.integrations.table import TableOptions
     from trajpred.integrations.table import describe as describe_table
     from trajpred.sources import find_source
@@ -130,9 +135,16 @@ def _raw_of(path: Path, name: str, options: object) -> Rows:
     splits = source.scenarios(path, options)
     for split, scenarios in splits.items():
         rows[split] = f"{len(scenarios):,} scenarios"
-    first = next(iter(splits.values()))[0]
-    scenario = source.scenario(first, options)
-    rows["first"] = first.name
+    found = list(chain.from_iterable(splits.values()))
+    counts: list[Plausibility] = []
+    for raw in found[:: math.ceil(len(found) / COUNTED)]:
+        with suppress(Exception):  # sources of other packages raise anything
+            counts.append(Plausibility.of(source.scenario(raw, options)))
+    total = Plausibility.sum(counts)
+    rows["on lanes"] = total.lanes
+    rows["mistakes"] = "; ".join(total.problems())
+    scenario = source.scenario(found[0], options)
+    rows["first"] = found[0].name
     for field, value in scenario_rows(scenario).items():
         rows[f"first: {field}"] = value
     return rows
@@ -180,6 +192,7 @@ def describe(
 
 
 def _store(path: Path) -> Rows:
+    from trajpred.data.plausible import Plausibility
     from trajpred.store import ScenarioStore
     from trajpred.store.reader import read_manifest
 
@@ -203,6 +216,10 @@ def _store(path: Path) -> Rows:
         parts.append(_megabytes((path / split).iterdir()))
         if facts["skipped"]:
             parts.append(f"{len(facts['skipped'])} skipped")
+        counts = Plausibility(*facts.get("plausibility", ()))
+        if counts.lanes:
+            parts.append(counts.lanes)
+        parts += counts.problems()
         rows[split] = ", ".join(parts)
     return rows
 

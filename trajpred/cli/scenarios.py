@@ -70,6 +70,7 @@ def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
 
 def scenario_rows(scenario: Scenario) -> Rows:
     """Return what is shown of a scenario."""
+    from trajpred.data.plausible import Plausibility
     from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 
     tracks = scenario.tracks
@@ -80,6 +81,9 @@ def scenario_rows(scenario: Scenario) -> Rows:
     described = str(lane_map) if elements else "no map"
     if scenario.lane_distance:
         described += f", {scenario.lane_distance:,.0f} m from every road user"
+    counts = Plausibility.of(scenario)
+    if counts.lanes:
+        described += f", {counts.lanes}"
     focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
     return {
         "city": scenario.city,

@@ -41,6 +41,12 @@ NO_LANE = -1
 MAX_LENGTH_M = 50.0
 #: Models read lanes up to this distance (metres) from a road user, unless they are set to less.
 REACH_M = 100.0
+#: Half the width (metres) of lanes without boundaries.
+HALF_WIDTH_M = 2.0
+#: Greatest angle (radians) between a road user and a lane of its direction.
+SAME_DIRECTION = np.pi / 4
+#: Positions times pieces of centrelines that are compared at once: a bound on memory.
+MAX_PAIRS = 2**20
 #: Maximum number of lane segments of a map.
 MAX_LANES = 200_000
 #: Largest id.
@@ -217,6 +223,49 @@ class LaneMap:
             if nearest <= REACH_M:
                 return 0.0
         return nearest if nearest < np.inf else 0.0
+
+    def carries(self, position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return whether positions ``[N, 2]`` are on a lane in the direction of the ``velocity`` ``[N, 2]``.
+
+        They are within half the lane's width of its centreline. The width is the mean distance of the
+        boundaries at both ends.
+        """
+        line = self.centerline
+        is_last = np.zeros(len(line.values), np.bool_)
+        is_last[line.offsets[1:] - 1] = True
+        first = np.flatnonzero(~is_last)
+        start = line.values[first, :2]
+        step = line.values[first + 1, :2] - start
+        half = np.repeat(self._half_width(), line.lengths)[first]
+        low = position.min(axis=0, initial=np.inf) - half[:, None]
+        high = position.max(axis=0, initial=-np.inf) + half[:, None]
+        end = start + step
+        is_near = (np.maximum(start, end) >= low) & (np.minimum(start, end) <= high)
+        near = np.flatnonzero(is_near.all(axis=1) & (norm(step) > 0))
+        start, step, half = start[near], step[near], half[near]
+        length = norm(step)
+        carried = np.zeros(len(position), np.bool_)
+        count = max(1, MAX_PAIRS // max(len(near), 1))
+        for row in range(0, len(position), count):
+            rows = slice(row, row + count)
+            offset = position[rows, None] - start
+            share = ((offset * step).sum(-1) / length**2).clip(0.0, 1.0)
+            is_within = norm(offset - share[..., None] * step) <= half
+            along = (velocity[rows, None] * step).sum(-1) / length
+            is_along = along >= np.cos(SAME_DIRECTION) * norm(velocity[rows])[:, None]
+            carried[rows] = (is_within & is_along).any(axis=1)
+        return carried
+
+    def _half_width(self) -> NDArray[np.float64]:
+        """Return half the width ``[L]`` of each lane in metres."""
+        left = self.left_boundary
+        right = self.right_boundary
+        half = np.full(len(self), HALF_WIDTH_M)
+        known = np.flatnonzero((left.lengths > 0) & (right.lengths > 0))
+        at_start = left.values[left.offsets[known], :2] - right.values[right.offsets[known], :2]
+        at_end = left.values[left.offsets[known + 1] - 1, :2] - right.values[right.offsets[known + 1] - 1, :2]
+        half[known] = (norm(at_start) + norm(at_end)) / 4
+        return half
 
     def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the lower left and upper right corner ``[2]`` around all lanes; there must be one."""

@@ -5,6 +5,7 @@ City frame, metres, radians, m/s, seconds, float64. Masks: True = valid. Sizes: 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.checks import as_array, as_names, as_number, as_whole_number, encode, require_names
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.motion import STEP_S, causal_heading, causal_velocity, given_heading, mean_step_s
+from trajpred.data.motion import (
+    STEP_S,
+    causal_heading,
+    causal_velocity,
+    contradiction,
+    contradictions,
+    given_heading,
+    mean_step_s,
+)
 from trajpred.data.time import require_step_s, require_times, with_lost_frames
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.errors import quoted, require, require_finite
@@ -158,7 +167,8 @@ class Scenario:
             step_s: seconds between steps. A frame that was lost is a step of NaN.
             valid: ``[A, T]`` True and False or 1 and 0; by default True where the position is not NaN.
             heading: ``[A, T]`` radians; by default :func:`~trajpred.data.motion.causal_heading`.
-            velocity: ``[A, T, 2]`` m/s; by default :func:`~trajpred.data.motion.causal_velocity`.
+            velocity: ``[A, T, 2]`` m/s along the axes of the positions (not of the road user); by default
+                :func:`~trajpred.data.motion.causal_velocity`.
             size: ``[A, 2]`` length and width in metres, NaN or 0 where unknown; by default all are.
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
             track_id: A unique names; ``"0"`` … by default.
@@ -168,7 +178,8 @@ class Scenario:
             scenario_id: name of the scenario.
             city: name of the frame of the coordinates.
 
-        Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state.
+        Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state. Warns
+            of velocities that contradict the positions.
 
         Example:
             >>> steps = np.arange(110) * 0.1
@@ -192,6 +203,9 @@ class Scenario:
         if velocity is None:
             velocity = causal_velocity(xy, mask, step_s)
         speed = as_array(velocity, np.float64, "velocity", (A, T, 2))
+        problem = contradiction(*contradictions(xy, speed, mask, step_s))
+        if problem:
+            warnings.warn(f"velocity: {problem}", stacklevel=2)
         if heading is None:
             angle = causal_heading(speed, xy, mask)
         else:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from joblib import Parallel, delayed, parallel_config
 
 from trajpred.data.environment import install_command, processes
+from trajpred.data.plausible import Plausibility
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.sources import find_source
@@ -91,6 +92,7 @@ def run_job(job: ShardJob) -> None:
     unseen = {row["scenario_id"]: row["lane_distance"] for row in rows if row["lane_distance"] > 0}
     if unseen:
         record["unseen"] = unseen
+    record["plausibility"] = list(Plausibility.sum(row["plausibility"] for row in rows))
     if lost:
         record["lost"] = lost
     new_shard = job.scratch / uuid4().hex
@@ -162,6 +164,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
         row["window"] = Window(scenario.num_observed, scenario.num_steps)
         row["frames"] = recorded_frames(scenario)
         row["lane_distance"] = round(scenario.lane_distance)
+        row["plausibility"] = Plausibility.of(scenario)
         rows.append(row)
     return rows, skipped
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from trajpred.data.files import progress_bar
 from trajpred.data.lane_map import REACH_M
+from trajpred.data.plausible import Plausibility
 from trajpred.data.time import SAME_STEP
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
@@ -62,12 +63,14 @@ class Summary:
         skipped: by split and name, why scenarios were skipped.
         mixed: by split, of which kinds its windows are, and what to do about it; only if there are several.
         unseen: by split, how many maps have no lane that a model reads; only if there are any.
+        plausibility: by split, what tells mistakes of frames and units.
     """
 
     scenarios: dict[str, int]
     skipped: dict[str, dict[str, str]]
     mixed: dict[str, str]
     unseen: dict[str, str]
+    plausibility: dict[str, Plausibility]
 
 
 def prepare(
@@ -161,6 +164,7 @@ def prepare(
         skipped={split: entry["skipped"] for split, entry in splits.items()},
         mixed=_mixtures(store, splits, extended=extend is not None),
         unseen={split: _unseen(entry) for split, entry in splits.items() if entry.get("unseen")},
+        plausibility={name: Plausibility(*entry.get("plausibility", ())) for name, entry in splits.items()},
     )
 
 
@@ -354,6 +358,7 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
     whole: set[Window] = set()
     lost: set[tuple[Window, Window]] = set()
     unseen: dict[str, int] = {}
+    counts: list[list[int]] = []
     for job in jobs:
         record = unsealed(job.record.read_text())
         for name, values in rows.items():
@@ -361,6 +366,7 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
         shards.append({"file": record["file"], "scenarios": record["scenarios"]})
         skipped |= record["skipped"]
         unseen |= record.get("unseen", {})
+        counts.append(record.get("plausibility", []))
         raw_names += [name for name in record["paths"] if name not in record["skipped"]]
         whole.update(Window(*window) for window in record["lengths"])
         lost.update((Window(*window), Window(*frames)) for window, frames in record.get("lost", []))
@@ -382,6 +388,7 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
         "shards": shards,
         "skipped": skipped,
         "lengths": sorted(windows),
+        "plausibility": list(Plausibility.sum(counts)),
     }
     if any(window not in windows for window, _ in lost):
         entry["cut"] = True

@@ -1,0 +1,104 @@
+"""What real data never have: road users beside the lanes, velocities in the frame of the vehicle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import shapely
+
+from trajpred import Scenario
+from trajpred.data import lane_map as lanes
+from trajpred.data.geometry import rotate, unit_vector
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.plausible import Plausibility
+from trajpred.data.ragged import Ragged
+
+
+def random_map(rng: np.random.Generator, with_boundaries: bool) -> tuple[LaneMap, list[float]]:
+    """Return ten bent lanes of 3 to 5 m, or of 4 m without boundaries, and half of their widths."""
+    lines: list[np.ndarray] = []
+    left: list[np.ndarray] = []
+    right: list[np.ndarray] = []
+    half: list[float] = []
+    for _ in range(10):
+        heading = rng.uniform(-np.pi, np.pi)
+        bend = np.cumsum(rng.normal(0, 0.1, 6)) + heading
+        line = rng.uniform(-60, 60, 2) + np.cumsum(8 * unit_vector(bend), axis=0)
+        width = rng.uniform(3, 5) if with_boundaries else 4.0
+        side = width / 2 * unit_vector(heading + np.pi / 2)
+        lines.append(line)
+        left.append(line + side)
+        right.append(line - side)
+        half.append(width / 2)
+    boundaries = {}
+    if with_boundaries:
+        boundaries = {
+            "left_boundary": Ragged.from_rows(left, 2),
+            "right_boundary": Ragged.from_rows(right, 2),
+        }
+    return LaneMap(lane_id=np.arange(10), centerline=Ragged.from_rows(lines, 2), **boundaries), half
+
+
+@pytest.mark.parametrize("with_boundaries", [True, False])
+def test_a_lane_carries_what_is_within_its_width_and_in_its_direction(
+    with_boundaries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As shapely's distances to each piece of a centreline say, with positions in several blocks."""
+    monkeypatch.setattr(lanes, "MAX_PAIRS", 1000)
+    rng = np.random.default_rng(0)
+    lane_map, half = random_map(rng, with_boundaries)
+    position = rng.uniform(-80, 80, (4000, 2))
+    velocity = rng.normal(0, 5, (4000, 2))
+    expected = np.zeros(4000, bool)
+    for line, width in zip(lane_map.centerline, half, strict=True):
+        for start, end in pairwise(line):
+            near = shapely.distance(shapely.LineString([start, end]), shapely.points(position)) <= width
+            along = velocity @ (end - start)
+            expected |= near & (along >= np.linalg.norm(end - start) * np.hypot(*velocity.T) / np.sqrt(2))
+    assert 30 < expected.sum() < 400
+    np.testing.assert_array_equal(lane_map.carries(position, velocity), expected)
+    np.testing.assert_array_equal(lane_map.carries(position[:0], velocity[:0]), [])
+    assert not LaneMap().carries(position, velocity).any()
+
+
+def convoy(change: Callable[..., np.ndarray] | None = None, shift: float = 0.0) -> Scenario:
+    """Return 24 cars in four directions on lanes of their own, with given velocities."""
+    turn = np.arange(24) * np.pi / 2
+    ahead = unit_vector(turn)
+    start = 6.0 * np.arange(24)[:, None] * rotate(ahead, np.full(24, np.pi / 2))
+    time = np.arange(110)[:, None] * 0.1
+    position = start[:, None] + 9.0 * time * ahead[:, None]
+    velocity = np.broadcast_to(9.0 * ahead[:, None], position.shape)
+    if change is not None:
+        velocity = change(velocity, turn)
+    line = start[:, None] + np.array([-20.0, 150.0])[:, None] * ahead[:, None]
+    return Scenario.from_arrays(position + shift, num_observed=50, velocity=velocity, map=list(line))
+
+
+def test_a_map_beside_the_road_is_told_from_one_on_it() -> None:
+    on = Plausibility.of(convoy())
+    assert on == (24, 24, 0, 24 * 101)
+    assert on.lanes == "100% of 24 moving road users on lanes"
+    assert not on.problems()
+    [problem] = Plausibility.of(convoy(shift=55.0)).problems()
+    assert "of 24 moving road users are on a lane of their direction: check frame and origin" in problem
+    assert not Plausibility(on_lane=1, moving=3).problems(), "of three it may be chance"
+    assert Plausibility.sum([on, on]).moving == 48
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda velocity, turn: rotate(velocity, np.broadcast_to(-turn[:, None], velocity.shape[:2])),
+        lambda velocity, turn: 3.6 * velocity,
+        lambda velocity, turn: velocity[..., ::-1],
+    ],
+)
+def test_velocities_that_contradict_positions_are_a_figure(change: Callable[..., np.ndarray]) -> None:
+    with pytest.warns(UserWarning, match=r"velocity: \d+% of the velocities of moving road users contradict"):
+        scenario = convoy(change)
+    [problem] = Plausibility.of(scenario).problems()[-1:]
+    assert problem.endswith("they must be in m/s along the x and y axes of the positions, not of the vehicle")
