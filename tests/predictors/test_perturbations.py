@@ -158,6 +158,19 @@ def test_joined_perturbations_are_applied_one_after_another(mapped: Scenario) ->
     assert equal(both, PERTURBATIONS["noise"](PERTURBATIONS["no-marks"](mapped)))
 
 
+def test_noise_has_the_size_of_its_name(scenario: Scenario) -> None:
+    valid = scenario.tracks.valid[:, :50]
+    for name, metres in (("noise:0.1", 0.1), ("slow-noise", 0.2), ("slow-noise:0.5", 0.5)):
+        moved = perturbation(name)(scenario).tracks.position - scenario.tracks.position
+        assert moved[:, :50][valid].std() == pytest.approx(metres, rel=0.1), name
+        assert not moved[:, 50:].any()
+    both = perturbation("noise:0.1+derived-states")(scenario)
+    assert equal(both, PERTURBATIONS["derived-states"](perturbation("noise:0.1")(scenario)))
+    for name, match in (("noise:much", "number of metres"), ("noise:-1", "number of metres"), ("gap:1", "size")):
+        with pytest.raises(DataError, match=match):
+            perturbation(name)
+
+
 def test_help_and_page_name_every_perturbation(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("stress", "--help") == 0
     text = capsys.readouterr().out

@@ -176,6 +176,32 @@ def test_windows_rest_on_recordings(sample_scenarios: list[Scenario]) -> None:
     assert max(ends) == 30
 
 
+def test_some_scenes_are_as_noisy_as_a_tracker(sample_scenarios: list[Scenario]) -> None:
+    """Sizes are log-uniform between 0.03 m and the limit; labels and what is not observed stay true."""
+    scenario = sample_scenarios[0]
+    config = AugmentConfig(noise=0.5, noise_m=0.8, slow_noise=0.25, derived_states=0.4)
+    batch = ScenarioBatch.of([scenario] * 200)
+    keys = hashed(np.arange(200)).view(np.int64)
+    noisy = recut(batch, config, FeatureConfig(), keys)
+    off = noisy.tracks.position - batch.tracks.position
+    assert not off[:, 50:].any()
+    assert not off[:, :50][~batch.tracks.valid[:, :50]].any()
+    one = np.flatnonzero(scenario.tracks.valid[:, :50].all(1))
+    off = off[:, :50].reshape(200, -1, 50, 2)[:, one]
+    size = off.std((1, 2, 3))
+    assert (size > 0).mean() == pytest.approx(0.5, abs=0.1)
+    drawn = np.log(size[size > 0] / 0.03) / np.log(0.8 / 0.03)
+    assert np.sort(drawn) == pytest.approx(np.linspace(0, 1, len(drawn)), abs=0.2)
+    kept = off[size > 0]
+    lag = (kept[:, :, 1:] * kept[:, :, :-1]).mean((1, 2, 3)) / (kept**2).mean((1, 2, 3))
+    assert (lag > 0.5).mean() == pytest.approx(0.25, abs=0.12)
+    changed = (noisy.tracks.heading != batch.tracks.heading).reshape(200, -1).any(1)
+    assert changed.mean() == pytest.approx(0.4, abs=0.12)
+    alone = recut(ScenarioBatch.of([scenario]), config, FeatureConfig(), keys[size > 0][:1])
+    of_first = noisy.track_scene == np.flatnonzero(size > 0)[0]
+    assert np.array_equal(alone.tracks.position, noisy.tracks.position[of_first])
+
+
 def is_moved(cut: ScenarioBatch, batch: ScenarioBatch, rows: np.ndarray, later: int) -> bool:
     """Return whether the tracks ``rows`` are those of a forecast made ``later`` steps."""
     in_cut, in_batch = spans(later)

@@ -176,8 +176,9 @@ def stress(
         joint: Evaluate joint futures, too.
         perturb: Repeat with no-map, no-boundaries, no-marks, no-crossings, no-lane-types, no-classes (of road
             users), derived-states (headings and velocities from positions), gap (no states in the 0.5 s
-            before the last observed step), fewer-agents (half) or noise (0.2 m), or all; several at once are
-            joined by +.
+            before the last observed step), fewer-agents (half), noise (0.2 m of white noise on positions;
+            noise:0.1 for another size) or slow-noise (correlated over 1 s), or all; several at once are
+            joined by +, as in noise:0.1+derived-states.
         history: Repeat with so many seconds of history.
         observe_s: Move the last observed step to so many seconds after the first recorded one; what was
             recorded later is the future. Several values give several tables.

@@ -14,7 +14,7 @@ from trajpred.data.geometry import direction
 from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
-from trajpred.predictors.perturbations import PERTURBATIONS, perturbation, short_history
+from trajpred.predictors.perturbations import ALL, perturbation, short_history
 from trajpred.predictors.predictions_file import predictions_files
 from trajpred.predictors.predictor import Predictor
 
@@ -95,7 +95,7 @@ def perturbed(
         names = [names]
     chosen: list[str] = []
     for name in names or []:
-        chosen += PERTURBATIONS if name == "all" else [name]
+        chosen += ALL if name == "all" else [name]
     variants = [PerturbedPredictor(predictor, name) for name in dict.fromkeys(chosen)]
     for seconds in history or []:
         less = partial(short_history, seconds=seconds)

@@ -5,15 +5,17 @@ The future stays as it was recorded.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.motion import causal_heading, causal_velocity
+from trajpred.data.noise import add_noise, derive_states, slow
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import PERTURBATION, hashed_id
 from trajpred.data.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
@@ -23,7 +25,7 @@ from trajpred.errors import require
 GAP_S = 0.5
 #: Fraction of the other agents that is removed.
 REMOVED_FRACTION = 0.5
-#: Standard deviation of the noise of positions in metres.
+#: Standard deviation of the noise of positions in metres, where the name gives none.
 NOISE_M = 0.2
 #: In :func:`road_users`, stands for the road user nearest to the focal agent.
 NEAREST = "nearest"
@@ -66,16 +68,8 @@ def without_classes(scenario: Scenario) -> Scenario:
 
 def derived_states(scenario: Scenario) -> Scenario:
     """Derive the observed headings and velocities from the positions, as for data without them."""
-    tracks = scenario.tracks
-    observed = slice(0, scenario.num_observed)
-    valid = tracks.valid[:, observed]
-    heading = tracks.heading.copy()
-    velocity = tracks.velocity.copy()
-    position = tracks.position[:, observed]
-    velocity[:, observed] = causal_velocity(position, valid, scenario.step_s)
-    derived = causal_heading(velocity[:, observed], position, valid)
-    heading[:, observed] = np.where(valid, derived, 0.0)
-    return replace(scenario, tracks=replace(tracks, heading=heading, velocity=velocity))
+    tracks = derive_states(scenario.tracks, scenario.num_observed, scenario.step_s)
+    return replace(scenario, tracks=tracks)
 
 
 def short_history(scenario: Scenario, seconds: float) -> Scenario:
@@ -112,14 +106,22 @@ def fewer_agents(scenario: Scenario) -> Scenario:
     return _keep_states(scenario, valid)
 
 
-def noisy(scenario: Scenario) -> Scenario:
-    """Add normal noise of :data:`NOISE_M` to the observed x and y."""
-    tracks = scenario.tracks
-    observed = slice(0, scenario.num_observed)
-    position = tracks.position.copy()
-    noise = _random(scenario).normal(0, NOISE_M, position[:, observed].shape)
-    position[:, observed] += tracks.valid[:, observed, None] * noise
-    return replace(scenario, tracks=replace(tracks, position=position))
+def noisy(scenario: Scenario, metres: float = NOISE_M) -> Scenario:
+    """Add normal noise of a standard deviation of ``metres`` to the observed x and y."""
+    noise = metres * _normal(scenario)
+    return replace(scenario, tracks=add_noise(scenario.tracks, noise))
+
+
+def slowly_noisy(scenario: Scenario, metres: float = NOISE_M) -> Scenario:
+    """Add normal noise that changes within a second, of a standard deviation of ``metres``."""
+    noise = metres * slow(_normal(scenario), scenario.step_s)
+    return replace(scenario, tracks=add_noise(scenario.tracks, noise))
+
+
+def _normal(scenario: Scenario) -> NDArray[np.float64]:
+    """Draw standard normal numbers ``[A, T, 2]`` for the observed steps."""
+    shape = (len(scenario.tracks), scenario.num_observed, 2)
+    return _random(scenario).normal(size=shape)
 
 
 def without(scenario: Scenario, tracks: Sequence[str]) -> Scenario:
@@ -171,28 +173,47 @@ PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "gap": gap,
     "fewer-agents": fewer_agents,
     "noise": noisy,
+    "slow-noise": slowly_noisy,
 }
+#: Those whose name may be followed by a standard deviation in metres: ``noise:0.1``.
+SIZED = ("noise", "slow-noise")
+#: What ``all`` stands for: each one, and what noise does to trackers of two qualities.
+ALL = [*PERTURBATIONS, "noise:0.1", "noise:0.1+derived-states", "noise+derived-states"]
 #: Between the names of perturbations that are applied together.
 TOGETHER = "+"
 
 
 def perturbation(name: str) -> Callable[[Scenario], Scenario]:
-    """Return a perturbation by name, or several that are applied together: ``no-marks+no-crossings``.
+    """Return a perturbation by name, or several that are applied together: ``noise:0.1+derived-states``.
 
     Raises:
-        DataError: there is none of that name.
+        DataError: there is none of that name, or the noise is no number of metres.
     """
-    parts = name.split(TOGETHER)
-    names = ", ".join([*PERTURBATIONS, "all"])
-    for part in parts:
-        require(part in PERTURBATIONS, "perturb", f"{part!r} is none of {names}")
+    parts = [_perturbation(part) for part in name.split(TOGETHER)]
 
     def perturb(scenario: Scenario) -> Scenario:
         for part in parts:
-            scenario = PERTURBATIONS[part](scenario)
+            scenario = part(scenario)
         return scenario
 
     return perturb
+
+
+def _perturbation(name: str) -> Callable[[Scenario], Scenario]:
+    base, colon, size = name.partition(":")
+    names = ", ".join([*PERTURBATIONS, "all"])
+    require(base in PERTURBATIONS, "perturb", f"{base!r} is none of {names}")
+    if not colon:
+        return PERTURBATIONS[base]
+    sized = f"{name!r}: only {' and '.join(SIZED)} have a size"
+    require(base in SIZED, "perturb", sized)
+    try:
+        metres = float(size)
+    except ValueError:
+        metres = math.nan
+    meant = f"{name!r}: the noise must be a number of metres, as in {base}:0.1"
+    require(0 < metres < math.inf, "perturb", meant)
+    return partial(PERTURBATIONS[base], metres=metres)
 
 
 def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.batch import ScenarioBatch
+from trajpred.data.geometry import unit_vector
 from trajpred.data.lane_map import LANE_TYPES
+from trajpred.data.noise import add_noise, derive_states, slow
 from trajpred.data.ragged import rank_in_scene
 from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import require
@@ -35,6 +37,12 @@ class _Draw(IntEnum):
     GAP_END = 9
     GAP_LENGTH = 10
     UNKNOWN = 11
+    NOISY = 12
+    NOISE_SIZE = 13
+    SLOW = 14
+    DERIVED = 15
+    NOISE_LENGTH = 16
+    NOISE_ANGLE = 17
 
 
 #: The longest gap in a history, as a fraction of its steps.
@@ -42,6 +50,8 @@ _LONGEST_GAP = 0.2
 #: Seconds that are recorded after the time of a forecast that is moved: a model that is shown long histories
 #: only where little was recorded after them learns that long histories have no future.
 _RECORDED_S = 2.0
+#: Least standard deviation (m) of noise: less makes no difference.
+_LEAST_NOISE_M = 0.03
 
 
 def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
@@ -65,6 +75,16 @@ def uniform(*keys: ArrayLike) -> NDArray[np.float64]:
     return (hashed(*keys) >> np.uint64(11)) * np.float64(2.0**-53)
 
 
+def normal(*keys: ArrayLike) -> NDArray[np.float64]:
+    """Draw pairs ``[..., 2]`` of standard normal numbers that are functions of the integer ``keys`` alone.
+
+    Source: Box and Muller 1958, "A note on the generation of random normal deviates".
+    """
+    length = np.sqrt(-2.0 * np.log1p(-uniform(*keys, _Draw.NOISE_LENGTH)))
+    angle = 2.0 * np.pi * uniform(*keys, _Draw.NOISE_ANGLE)
+    return length[..., None] * unit_vector(angle)
+
+
 @dataclass(frozen=True)
 class AugmentConfig:
     """Random variations of training scenes; the default is none.
@@ -83,6 +103,12 @@ class AugmentConfig:
         earlier_s: the forecast is made at most this many seconds earlier, in whole steps, uniformly; the
             labels are what was recorded after it.
         later_s: likewise, at most this many seconds later.
+        noise: probability that a scene's observed positions are noisy, as a tracker's are; labels stay true.
+        noise_m: largest standard deviation of the noise in metres. That of each scene is drawn evenly in its
+            logarithm, so that most are small.
+        slow_noise: probability that a scene's noise is correlated over a second, as that of a filter.
+        derived_states: probability that a scene's observed headings and velocities are derived from its
+            positions, with their noise.
     """
 
     drop_agents: float = 0.0
@@ -95,12 +121,19 @@ class AugmentConfig:
     unknown: float = 0.0
     earlier_s: float = 0.0
     later_s: float = 0.0
+    noise: float = 0.0
+    noise_m: float = 1.0
+    slow_noise: float = 0.3
+    derived_states: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if name.endswith("_s"):
                 valid = 0 <= value < math.inf
                 kind = "0 or a number of seconds"
+            elif name.endswith("_m"):
+                valid = _LEAST_NOISE_M <= value < math.inf
+                kind = f"a number of metres, at least {_LEAST_NOISE_M}"
             else:
                 valid = 0 <= value <= 1
                 kind = "0 to 1"
@@ -114,8 +147,14 @@ def recut(
 
     The time of the forecast moves: what was the future becomes history, or the reverse. Scenes whose focal
     agent would have no history, or less than :data:`_RECORDED_S` of recorded future, keep their time. Some
-    scenes lose their map.
+    scenes lose their map, and some are disturbed as a tracker disturbs them.
     """
+    return _disturbed(_moved(batch, config, window, keys), config, keys)
+
+
+def _moved(
+    batch: ScenarioBatch, config: AugmentConfig, window: FeatureConfig, keys: NDArray[np.int64]
+) -> ScenarioBatch:
     if config.no_map:
         batch = batch.without_map(uniform(keys, _Draw.NO_MAP) < config.no_map)
     if not config.earlier_s and not config.later_s:
@@ -132,6 +171,31 @@ def recut(
     observed = window.history or batch.num_observed
     future = window.future or batch.num_future
     return batch.window(observed, future, np.where(has_history & has_future, later, 0))
+
+
+def _disturbed(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int64]) -> ScenarioBatch:
+    """Add noise to the observed positions, and derive headings and velocities from positions."""
+    if not config.noise and not config.derived_states:
+        return batch
+    tracks = batch.tracks
+    scene = batch.track_scene
+    step_s = float(batch.step_s[0])
+    if config.noise:
+        is_noisy = uniform(keys, _Draw.NOISY) < config.noise
+        ratio = config.noise_m / _LEAST_NOISE_M
+        size = np.where(is_noisy, _LEAST_NOISE_M * ratio ** uniform(keys, _Draw.NOISE_SIZE), 0.0)
+        is_slow = uniform(keys, _Draw.SLOW) < config.slow_noise
+        rank = rank_in_scene(scene)
+        noise = normal(keys[scene][:, None], rank[:, None], np.arange(batch.num_observed))
+        noise = np.where(is_slow[scene][:, None, None], slow(noise, step_s), noise)
+        tracks = add_noise(tracks, size[scene][:, None, None] * noise)
+    if config.derived_states:
+        is_derived = (uniform(keys, _Draw.DERIVED) < config.derived_states)[scene]
+        derived = derive_states(tracks, batch.num_observed, step_s)
+        velocity = np.where(is_derived[:, None, None], derived.velocity, tracks.velocity)
+        heading = np.where(is_derived[:, None], derived.heading, tracks.heading)
+        tracks = replace(tracks, velocity=velocity, heading=heading)
+    return replace(batch, tracks=tracks)
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:

@@ -235,14 +235,16 @@ class RunProgress(pl.Callback):
         sys.stdout.flush()
 
     def _times(self, trainer: pl.Trainer) -> str:
-        """Return the time since the start and to the end."""
+        """Return the time since the start and to the end, and the scenes per second."""
         elapsed = time.monotonic() - self.start_s
         done = trainer.global_step - self.first
         text = tqdm.format_interval(elapsed)
         if not done:
             return text
         left = elapsed / done * (trainer.estimated_stepping_batches - trainer.global_step)
-        return f"{text}, {tqdm.format_interval(left)} left"
+        scenes = trainer.datamodule.batch_size * trainer.accumulate_grad_batches  # type: ignore[attr-defined]
+        rate = done * scenes / elapsed
+        return f"{text}, {tqdm.format_interval(left)} left, {rate:.3g} scenes/s"
 
 
 def _position(trainer: pl.Trainer) -> str:

@@ -36,7 +36,12 @@ from trajpred.training.checkpoint_io import (
     newest_checkpoint,
 )
 from trajpred.training.data_module import SceneData, without_held_out
-from trajpred.training.distributed import check_precision, choose_devices, is_lost_connection
+from trajpred.training.distributed import (
+    check_precision,
+    choose_devices,
+    computes_faster_in_bf16,
+    is_lost_connection,
+)
 from trajpred.training.fine_tune import Start
 from trajpred.training.lit_forecaster import LitForecaster
 from trajpred.training.record import RunHistory, RunLogger, RunProgress, TrainingRecord, lock_run
@@ -181,6 +186,9 @@ class TrainCLI(LightningCLI):
         parser.add_lightning_class_args(LastCheckpoint, "last")
         parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
         parser.add_lightning_class_args(TrainingRecord, "record")
+        parser.add_argument(
+            "--bf16", type=bool, default=False, help="use bf16-mixed precision where the device is faster in it"
+        )
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
         parser.link_arguments("seed_everything", "data.seed")
@@ -213,6 +221,9 @@ class TrainCLI(LightningCLI):
         if config.model.joint_every > 1 and config.model.decoder.init_args.get("joint", False):
             scenes = 1  # weights without a gradient in some steps: one process
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes)
+        if config.bf16 and computes_faster_in_bf16(self.devices["accelerator"]):
+            config.trainer.precision = "bf16-mixed"
+        config.bf16 = False  # the config.yaml that is saved says the precision itself
         if not len(train):
             raise DataError("split 'train' holds no scenario", file=store)
         if config.model.step_s is None:
