@@ -163,3 +163,15 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
         torch.save(content | {part: type(content[part])()}, copy)
         with pytest.raises(DataError, match="lacks parts of the state of a training: fine-tune its weights"):
             train.train(copied)
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_bf16_is_used_where_the_device_is_faster_in_it(
+    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faster: bool
+) -> None:
+    """The settings that a run saves name its precision, so that it is resumed on another device as it was."""
+    monkeypatch.setattr("trajpred.training.train.computes_faster_in_bf16", lambda accelerator: faster)
+    cli = train.TrainCLI(tiny(store_path, tmp_path, "--bf16=true"))
+    assert cli.config.trainer.precision == ("bf16-mixed" if faster else None)
+    assert cli.trainer.precision == ("bf16-mixed" if faster else "32-true")
+    assert not cli.config.bf16

@@ -1,4 +1,4 @@
-"""What a tracker does to the states that it reports: noise of positions, and states derived from them. NumPy only."""
+"""What a tracker does to the states that it reports: noisy positions, and states derived from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from trajpred.data.motion import causal_heading, causal_velocity
 from trajpred.data.tracks import Tracks
 
-#: Correlation time (s) of slow noise, the drift of a filter: white noise is averaged out within a second, this is not.
+#: Correlation time (s) of slow noise, as a filter drifts: a fit over a second does not average it out.
 SLOW_S = 1.0
 
 

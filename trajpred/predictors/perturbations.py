@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,7 +175,7 @@ PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "slow-noise": slowly_noisy,
 }
 #: Those whose name may be followed by a standard deviation in metres: ``noise:0.1``.
-SIZED = ("noise", "slow-noise")
+SIZED: dict[str, Callable[[Scenario, float], Scenario]] = {"noise": noisy, "slow-noise": slowly_noisy}
 #: What ``all`` stands for: each one, and what noise does to trackers of two qualities.
 ALL = [*PERTURBATIONS, "noise:0.1", "noise:0.1+derived-states", "noise+derived-states"]
 #: Between the names of perturbations that are applied together.
@@ -213,7 +212,7 @@ def _perturbation(name: str) -> Callable[[Scenario], Scenario]:
         metres = math.nan
     meant = f"{name!r}: the noise must be a number of metres, as in {base}:0.1"
     require(0 < metres < math.inf, "perturb", meant)
-    return partial(PERTURBATIONS[base], metres=metres)
+    return lambda scenario: SIZED[base](scenario, metres)
 
 
 def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:

@@ -187,7 +187,7 @@ class TrainCLI(LightningCLI):
         parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument(
-            "--bf16", type=bool, default=False, help="use bf16-mixed precision where the device is faster in it"
+            "--bf16", type=bool, default=False, help="compute in bf16-mixed where the device is faster in it"
         )
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
