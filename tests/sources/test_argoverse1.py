@@ -440,4 +440,5 @@ def test_the_shipped_splits() -> None:
         "test": 0,
     }
     scenario = read(found["train"][-1])
-    assert scenario.has_future and len(scenario.map) > 0
+    assert scenario.has_future
+    assert len(scenario.map) > 0
