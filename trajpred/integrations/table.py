@@ -6,6 +6,7 @@ of a recorded state, and resampled with the true times of their states. docs/how
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS
 from trajpred.errors import DataError, require
-from trajpred.integrations.maps import read_map
+from trajpred.integrations.maps import read_map_file
+from trajpred.integrations.maps.lanelet2 import LOCAL, from_utm, utm
 from trajpred.sources import Source
 from trajpred.sources.reading import RawScenario, readable, text_codes
 from trajpred.sources.recording import Recording
@@ -29,6 +32,7 @@ from trajpred.sources.tables import (
     PRESETS,
     Column,
     Preset,
+    numbers_beside,
     parse_columns,
     read_rows,
     recordings_in,
@@ -49,11 +53,12 @@ class TableOptions(Windows):
         predict_s: Seconds of a window after those.
         step_s: Seconds between steps, to which states are resampled.
         preset: Files and columns of a published data set: ind, round, exid, unid, highd, interaction,
-            eth-ucy, ngsim, nuscenes, waymo.
+            eth-ucy, ngsim, sind, sumo, pedpy, citr, nuscenes, waymo.
         columns: Columns and their units, such as track=id time=t_ms:ms x=X y=Y heading=yaw:deg type=class;
             with a preset instead of its own (docs/how-to/own-data.md).
         map: A map of the recordings: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        origin: Of a Lanelet2 map, latitude and longitude of the origin of the positions.
+        origin: Of a Lanelet2 map, latitude and longitude of the origin of the positions, where the preset
+            does not know it.
     """
 
     step_s: float | None = 0.1
@@ -80,7 +85,7 @@ class TableOptions(Windows):
     @property
     def mapping(self) -> dict[str, Column]:
         """The column of each role."""
-        return parse_columns([*self.files.columns.split(), *self.columns])
+        return parse_columns(self.files.columns.split(), self.columns)
 
 
 # -------------------------------------------------------------------------------- files and recordings
@@ -94,29 +99,41 @@ class Part(NamedTuple):
         together: names of the recordings of these files that are read at once.
         recording: its name; "" where the files are one recording.
         now: time of the last state in its observed seconds; None for the first window.
+        block: the seconds from and up to which its recording is used.
     """
 
     files: tuple[Path, ...]
     together: tuple[str, ...] = ("",)
     recording: str = ""
     now: float | None = None
+    block: tuple[float, float] = (-math.inf, math.inf)
 
 
 def _files(raw: Path, options: TableOptions) -> dict[str, tuple[Path, ...]]:
-    """Return the files of each recording by name, of a folder, or of the one that a file belongs to."""
+    """Return the files of each recording by name, of a folder; a file is read alone.
+
+    Raises: DataError if a folder has a recording twice, as files of other formats.
+    """
     preset = options.files
-    if raw.is_file() and not preset.matches(raw.name):
-        return {raw.stem: (raw,)}
-    folder = raw if raw.is_dir() else raw.parent
-    listed = raw.rglob("*") if raw.is_dir() else folder.iterdir()
+    if raw.is_file():
+        return {preset.recording_of(raw): (raw,)}
     found: dict[str, tuple[Path, ...]] = {}
-    for path in sorted(listed):
-        if preset.matches(path.name) and path.is_file():
-            parts = (*path.parent.relative_to(folder).parts, preset.recording_of(path))
-            found["-".join(parts)] = (*found.get("-".join(parts), ()), path)
-    if raw.is_dir():
-        return found
-    return {name: files for name, files in found.items() if raw in files}
+    for path in sorted(raw.rglob("*")):
+        if not preset.matches(path.name) or not path.is_file():
+            continue
+        parts = (*path.parent.relative_to(raw).parts, preset.recording_of(path))
+        name = "-".join(parts)
+        for other in found.get(name, ()):
+            if _stem(other) == _stem(path):
+                both = f"{path.relative_to(raw)} and {other.relative_to(raw)} are one recording"
+                raise DataError(f"{both}: name one of them, or remove the other", file=raw)
+        found[name] = (*found.get(name, ()), path)
+    return found
+
+
+def _stem(path: Path) -> Path:
+    """Return a path without the suffixes of its format."""
+    return path.with_suffix("").with_suffix("") if path.suffix == ".gz" else path.with_suffix("")
 
 
 def _parts(raw: Path, options: TableOptions) -> Iterator[tuple[str, Part]]:
@@ -152,7 +169,7 @@ def _recording(part: Part, options: TableOptions) -> Recording:
         recording = _load(part.files, part.together, options, stamps)[part.recording]
         if isinstance(recording, DataError):
             raise recording
-        return recording
+        return recording.between(*part.block)
 
 
 @lru_cache(maxsize=1)
@@ -161,7 +178,7 @@ def _load(
 ) -> dict[str, Recording | DataError]:
     """Read recordings, or why one cannot be read; ``stamps`` of the files tell when they change."""
     mapping = options.mapping
-    table = pa.concat_tables([read_rows(path, mapping, options.files, together) for path in files])
+    table = pa.concat_tables([_rows(path, mapping, options.files, together) for path in files])
     code, names = text_codes(table, "recording")
     order = np.argsort(code, kind="stable")
     table = table.take(order)
@@ -177,11 +194,31 @@ def _load(
     return loaded
 
 
+def _rows(path: Path, mapping: dict[str, Column], preset: Preset, together: tuple[str, ...]) -> pa.Table:
+    """Read the rows of a file; ids that are unique among files of its kind become unique in the recording."""
+    rows = read_rows(path, mapping, preset, together)
+    kind = preset.kind_of(path)
+    if not kind:
+        return rows
+    ids = pc.binary_join_element_wise(kind, rows["track"].cast(pa.string()), "")
+    return rows.set_column(rows.column_names.index("track"), "track", ids)
+
+
 # ------------------------------------------------------------------------------------------ the source
 
 
 def discover(raw: Path, options: TableOptions) -> dict[str, list[RawScenario]]:
-    """Return the windows of all recordings, see :func:`~trajpred.sources.windows.split_recordings`."""
+    """Return the windows of all recordings, see :func:`~trajpred.sources.windows.split_recordings`.
+
+    Raises: DataError if the map cannot be used.
+    """
+    for _, part in _parts(raw, options):
+        try:
+            _lanes(part.files[0], options)
+        except DataError as error:
+            if error.file == options.map:
+                raise
+        break
     return split_recordings(raw, partial(_found, options=options), options)
 
 
@@ -192,21 +229,32 @@ def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> 
     """
     recordings: list[Found] = []
     for name, part in _parts(raw, options):
-        path = part.files[0]
-        starts: dict[int, float] = {}
+        windows: list[RawScenario] = []
         duration_s = gap_s = 0.0
         with suppress(DataError):
             recording = _recording(part, options)
             duration_s, gap_s = recording.duration_s, GAP_STEPS * recording.step_s
             for kind, sentence in recording.warnings.items():
                 problems.setdefault(kind, []).append(f"{name}: {sentence}")
-            starts = recording.windows(options)
-        windows: list[RawScenario] = []
-        for start, now in starts.items():
-            windows.append(RawScenario(f"{name}_{start:05d}", path, part._replace(now=now)))
-        windows = windows or [RawScenario(f"{name}_00000", path, part)]
-        recordings.append(Found(name, windows, duration_s, gap_s))
+            windows = _windows(name, part, options)
+        windows = windows or [RawScenario(f"{name}_00000", part.files[0], part)]
+        recordings.append(Found(name, windows, duration_s, gap_s, partial(_block, name, part, options)))
     return recordings
+
+
+def _windows(name: str, part: Part, options: TableOptions) -> list[RawScenario]:
+    """Return the windows of a recording by time. Raises: DataError."""
+    windows: list[RawScenario] = []
+    for start, now in _recording(part, options).windows(options).items():
+        windows.append(RawScenario(f"{name}_{start:05d}", part.files[0], part._replace(now=now)))
+    return windows
+
+
+def _block(name: str, part: Part, options: TableOptions, first_s: float, last_s: float) -> list[RawScenario]:
+    """Return the windows of a block of a recording, from one second up to another, if there are any."""
+    with suppress(DataError):
+        return _windows(f"{name}_{first_s:.0f}s", part._replace(block=(first_s, last_s)), options)
+    return []
 
 
 def read(raw: RawScenario, options: TableOptions) -> Scenario:
@@ -219,7 +267,7 @@ def read(raw: RawScenario, options: TableOptions) -> Scenario:
             now = next(iter(recording.windows(options).values()), None)
         if now is None:
             raise DataError("no road user is seen at the last observed step of any window", field="time")
-        return recording.scenario(now, options, raw.name, _lanes(options))
+        return recording.scenario(now, options, raw.name, _lanes(part.files[0], options))
     except DataError as error:
         raise error.located(raw.path) from None
 
@@ -235,18 +283,39 @@ def describe(raw: Path, options: TableOptions) -> dict[str, str]:
     raise problem
 
 
-def _lanes(options: TableOptions) -> LaneMap:
+def _lanes(path: Path, options: TableOptions) -> LaneMap:
+    """Return the map of a recording, which has the file ``path``.
+
+    Raises: DataError if the map is in degrees, and nothing says what the positions are relative to.
+    """
     if options.map is None:
         return LaneMap()
     origin = options.origin
     if origin is None and options.map.suffix == ".osm":
-        origin = options.files.origin
+        origin = options.files.origin or _origin(path, options.files)
     return _map(options.map, origin)
 
 
-@lru_cache(maxsize=1)
+def _origin(path: Path, preset: Preset) -> tuple[float, float] | None:
+    """Return latitude and longitude of the origin of the positions, as the metadata say; None without."""
+    if not preset.origin_columns:
+        return None
+    east, north, lat, lon = numbers_beside(path, preset, preset.origin_columns)
+    if not (math.isfinite(lat) and math.isfinite(lon)):
+        return None
+    if math.isfinite(east) and math.isfinite(north):
+        return from_utm(east, north, utm(lat, lon))
+    return lat, lon
+
+
+@lru_cache(maxsize=4)
 def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
-    return read_map(path, origin=origin)
+    file = read_map_file(path, origin=origin)
+    if origin is None and file.format == "Lanelet2" and not file.frame.startswith(LOCAL):
+        needed = "is in degrees: say by --origin LATITUDE LONGITUDE what x and y are relative to"
+        raise DataError(needed, file=path, field="origin")
+    file.problems.warn(path)
+    return file.lanes
 
 
 LAYOUT = "*.csv or *.parquet, named like those of the preset"

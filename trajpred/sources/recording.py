@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,16 +18,18 @@ from trajpred.data.motion import (
     UNKNOWN_HEADING,
     causal_heading,
     causal_velocity_of_rows,
+    contradicting,
+    contradiction,
     given_heading,
 )
 from trajpred.data.resample import tracks_at
 from trajpred.data.scenario import Scenario
-from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, SHORTEST_STEP_S
-from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, TrackCategory, Tracks
-from trajpred.errors import quoted, require, require_finite
+from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S
+from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
+from trajpred.errors import DataError, quoted, require
 from trajpred.sources.reading import MAX_STATES, sizes_of, text_codes
 from trajpred.sources.tables import CLASSES, Column
-from trajpred.sources.windows import ROAD_USERS, Windows, roles
+from trajpred.sources.windows import ROAD_USERS, SHORTEST_S, Windows, roles
 
 #: Faster steps (m/s) are a mistake of units or ids.
 FASTEST = 80.0
@@ -39,6 +42,12 @@ ASKEW = np.pi / 6
 #: A median length of vehicles (metres) beyond these two is a mistake of units.
 SHORTEST_M = 2.0
 LONGEST_M = 12.0
+#: Fewest seconds between states; 1 kHz is the highest rate.
+SHORTEST_STEP_S = 0.001
+#: Times that are farther than this (seconds) from all others are mistakes, if they are too few for a window.
+PAUSE_S = 86_400.0
+#: Share of distinct times among rows below which float32 may have rounded them.
+ROUNDED = 0.1
 #: Greatest deviation of the speeds of positions from those that are given.
 SPEED_RATIO = 1.1
 
@@ -74,8 +83,10 @@ class Recording:
     def of(cls, table: pa.Table, mapping: dict[str, Column]) -> Recording:
         """Sort the rows of a recording, and check them. Raises: DataError about a column."""
         names = {role: column.name for role, column in mapping.items()}
-        require(table["track"].null_count == 0, names["track"], "is missing in at least one row")
-        require_finite(table["time"].to_numpy(), names["time"])
+        is_named = pc.fill_null(pc.greater(pc.utf8_length(table["track"]), 0), False)
+        _require_rows(table, is_named.to_numpy(), names["track"], "is missing")
+        _require_rows(table, np.isfinite(table["time"].to_numpy()), names["time"], "is missing or no number")
+        _require_one_clock(table, names["time"])
         table = table.filter(pc.and_(pc.is_finite(table["x"]), pc.is_finite(table["y"])))
         require(table.num_rows > 1, names["x"], "the recording has less than two states")
         track, ids = text_codes(table, "track")
@@ -84,6 +95,8 @@ class Recording:
         repeated = np.zeros(len(order), np.bool_)
         repeated[1:] = (np.diff(track[order]) == 0) & (np.diff(time[order]) == 0)
         found: dict[str, str] = {}
+        if 2 * repeated.sum() > len(order):
+            _require_resolved(table["time"].to_numpy() / mapping["time"].factor, names["time"])
         if repeated.any():
             found["rows"] = f"{repeated.sum():,} of {len(order):,} rows repeat a time of a track: left out"
         order = order[~repeated]
@@ -92,13 +105,15 @@ class Recording:
         largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
         degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={names.get('heading')}:deg"
         require(largest <= MAX_HEADING, names.get("heading", "heading"), degrees)
-        step_s = _step_s(track, time, names["time"])
+        step_s = _step_s(track, time, names)
         position = np.stack((table["x"], table["y"]), -1)[order]
         given = np.stack((table["vx"], table["vy"]), -1)[order]
         estimated = causal_velocity_of_rows(track, time, position, step_s)
         found |= _oddities(track, time, position, heading, given)
-        first = np.searchsorted(track, np.arange(len(ids)))
-        kinds, unknown = _types(table["type"].take(order[first]).to_pylist(), mapping)
+        if "rate" not in found:
+            problem = contradiction(*contradicting(given, estimated))
+            found |= {"velocity": problem} if problem else {}
+        kinds, odd_types = _types(table["type"].take(order), track, mapping)
         size = sizes_of(np.stack((table["length"], table["width"]), -1)[order], track, len(ids))
         found |= _odd_sizes(size[kinds == "vehicle", 0])
         by_time = np.argsort(time, kind="stable")
@@ -109,10 +124,28 @@ class Recording:
             object_type=kinds,
             position=position[by_time],
             heading=given_heading(wrap_angle(heading))[by_time],
-            velocity=np.where(np.isfinite(given), given, estimated)[by_time],
+            velocity=np.where(np.isfinite(given).all(axis=1)[:, None], given, estimated)[by_time],
             size=size,
             step_s=step_s,
-            warnings=found | unknown,
+            warnings=found | odd_types,
+        )
+
+    def between(self, first_s: float, last_s: float) -> Recording:
+        """Return the states from one second up to another, with times since the first of the whole recording.
+
+        A recording that lies between them is returned as it is. Raises: DataError if there is no state.
+        """
+        if first_s <= self.time[0] and self.time[-1] < last_s:
+            return self
+        rows = slice(*np.searchsorted(self.time, (first_s, last_s)))
+        require(rows.start < rows.stop, "time", f"has no state from {first_s:g} to {last_s:g} s")
+        return replace(
+            self,
+            time=self.time[rows],
+            track=self.track[rows],
+            position=self.position[rows],
+            heading=self.heading[rows],
+            velocity=self.velocity[rows],
         )
 
     def facts(self) -> dict[str, str]:
@@ -138,7 +171,7 @@ class Recording:
     @property
     def duration_s(self) -> float:
         """Seconds from the first state to the end of the step of the last one."""
-        return float(self.time[-1]) + self.step_s
+        return float(self.time[-1] - self.time[0]) + self.step_s
 
     def windows(self, options: Windows) -> dict[int, float]:
         """Return for each window its first step, and the time of the last state in its observed seconds.
@@ -149,13 +182,21 @@ class Recording:
         """
         step_s = options.step_s or self.step_s
         recorded = int(self.duration_s / step_s + 0.01)
-        starts = np.array(options.starts(recorded, step_s))
-        end = (starts - options.unknown_before(recorded, step_s)) * step_s + options.observe_s
+        starts = options.starts(recorded, step_s)
+        first_end = options.observe_s - options.unknown_before(recorded, step_s) * step_s + self.time[0]
         seen = self.time[np.isin(self.object_type, ROAD_USERS)[self.track]]
+        gap_s = GAP_STEPS * max(self.step_s, step_s)
+        # Only the windows whose observed seconds end soon after a state: a recording may pause for days.
+        every_s = starts.step * step_s
+        number = np.unique(np.floor((seen - first_end) / every_s).astype(np.int64))
+        near = number[:, None] + np.arange(math.ceil(gap_s / every_s) + 2)
+        number = np.unique(near)
+        number = number[(number >= 0) & (number < len(starts))]
+        end = first_end + number * every_s
         last = np.searchsorted(seen, end - 0.01 * self.step_s) - 1
         now = seen[last.clip(0)] if len(seen) else end
-        kept = (last >= 0) & (end - now <= GAP_STEPS * max(self.step_s, step_s))
-        return dict(zip(starts[kept].tolist(), now[kept].tolist(), strict=True))
+        kept = (last >= 0) & (end - now <= gap_s)
+        return dict(zip((number * starts.step)[kept].tolist(), now[kept].tolist(), strict=True))
 
     def scenario(self, now: float, options: Windows, name: str, lanes: LaneMap) -> Scenario:
         """Return the window whose last observed step is at ``now``."""
@@ -208,16 +249,53 @@ class Recording:
         return tracks_at(recorded, time, grid, gap_s=gap_s, step_s=step_s)
 
 
-def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], name: str) -> float:
+def _require_rows(table: pa.Table, correct: NDArray[np.bool_], column: str, problem: str) -> None:
+    """Raise DataError about a column that names the first row ``[N]`` that is not correct."""
+    wrong = np.flatnonzero(~correct)
+    if not len(wrong):
+        return
+    row = int(wrong[0])
+    time = table["time"][row].as_py()
+    place = f"row {row + 1} (track {quoted(table['track'][row].as_py())}, time {time:.10g} s)"
+    others = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+    raise DataError(f"{problem}: {place}{others}", field=column)
+
+
+def _require_one_clock(table: pa.Table, column: str) -> None:
+    """Raise DataError naming a row whose time is far from all others, such as 0 among seconds since 1970."""
+    time = table["time"].to_numpy()
+    order = np.argsort(time, kind="stable")
+    after_pause = np.flatnonzero(np.diff(time[order]) > PAUSE_S) + 1
+    if not len(after_pause):
+        return
+    first = np.concatenate(([0], after_pause))
+    last = np.concatenate((after_pause, [len(order)])) - 1
+    is_alone = time[order[last]] - time[order[first]] < SHORTEST_S
+    correct = np.ones(len(order), np.bool_)
+    correct[order[first[is_alone]]] = False
+    _require_rows(table, correct, column, "is a day or more away from the others, correct it")
+
+
+def _require_resolved(time: NDArray[np.float64], column: str) -> None:
+    """Raise DataError about times ``[N]`` that float32 has rounded, so that few of them are distinct."""
+    resolution = float(np.spacing(np.float32(np.abs(time).max())))
+    distinct = np.unique(time)
+    least = np.diff(distinct).min(initial=np.inf)
+    is_rounded = 0.4 * resolution <= least and len(distinct) < ROUNDED * len(time) and resolution > 1e-3
+    rounded = f"float32 has rounded the times to multiples of {resolution:g}: write float64 or int64"
+    require(not is_rounded, column, rounded)
+
+
+def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], names: dict[str, str]) -> float:
     """Return the median seconds between two states of a track. Raises: DataError if that is not a step."""
     steps = np.diff(time)[np.diff(track) == 0]
-    require(len(steps) > 0, name, "no track has two states: is the column of tracks right?")
+    require(len(steps) > 0, names["track"], "no track has two states: is the column of tracks right?")
     short, step_s, long = np.quantile(steps, (0.1, 0.5, 0.75)).tolist()
     usual = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g} s"
     unit = f"states of a track are {step_s:.3g} s apart in the median instead of {usual}: check the unit"
-    require(SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S, name, unit)
+    require(0.99 * SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S, names["time"], unit)
     mixed = f"mixes steps of {short:.3g} and {long:.3g} s: put each rate into a file of its own"
-    require(long <= GAP_STEPS * step_s and step_s <= GAP_STEPS * short, name, mixed)
+    require(long <= GAP_STEPS * step_s and step_s <= GAP_STEPS * short, names["time"], mixed)
     return float(step_s)
 
 
@@ -271,15 +349,40 @@ def _odd_sizes(length: NDArray[np.float64]) -> dict[str, str]:
     return {"size": f"vehicles are {usual:.3g} m long in the median: check the units of length and width"}
 
 
-def _types(classes: list[str | None], mapping: dict[str, Column]) -> tuple[NDArray[np.str_], dict[str, str]]:
-    """Return the object types of the classes ``[A]`` of tracks, and what is not known."""
+def _types(
+    classes: pa.ChunkedArray, track: NDArray[np.int64], mapping: dict[str, Column]
+) -> tuple[NDArray[np.str_], dict[str, str]]:
+    """Return the object type ``[A]`` of each track, its most frequent known one, and what is odd about them.
+
+    Args:
+        classes: ``[N]`` the class of each state.
+        track: ``[N]`` its track.
+
+    Raises: DataError if the classes of all tracks are unknown.
+    """
     known = CLASSES | {name: name for name in OBJECT_TYPES}
     if "type" in mapping:
         known |= mapping["type"].classes
-    kinds = np.array([known.get(str(name).lower(), "unknown") for name in classes])
-    strange = sorted({str(name) for name in classes if str(name).lower() not in known})
-    if not strange:
-        return kinds, {}
-    listed = ", ".join(quoted(name) for name in strange[:5])
-    advice = f"say what they are: type={mapping['type'].name}:{strange[0]}=vehicle"
-    return kinds, {"type": f"{(kinds == 'unknown').sum()} tracks are of unknown classes, {listed}; {advice}"}
+    encoded = classes.combine_chunks().dictionary_encode("encode")
+    words = [str(word) for word in encoded.dictionary.to_pylist()]
+    kinds = [known.get(word.lower(), "unknown") for word in words]
+    code = np.array([OBJECT_TYPES.index(kind) for kind in kinds])[encoded.indices.to_numpy()]
+    count = np.zeros((int(track.max()) + 1, len(OBJECT_TYPES)), np.int64)
+    np.add.at(count, (track, code), 1)
+    count[:, UNKNOWN_TYPE] = 0  # counts where there is no other
+    is_known = count.any(axis=1)
+    object_type = np.where(is_known, count.argmax(axis=1), UNKNOWN_TYPE)
+    odd: dict[str, str] = {}
+    changing = int(((count > 0).sum(axis=1) > 1).sum())
+    if changing:
+        share = f"{changing:,} of {len(count):,} tracks"
+        odd["change"] = f"{share} change their class: the most frequent known one counts"
+    strange = sorted({word for word in words if word.lower() not in known})
+    if strange and not is_known.all():
+        listed = ", ".join(quoted(word) for word in strange[:5])
+        name = mapping["type"].name
+        types = f"TYPE of {', '.join(ROAD_USERS)}"
+        advice = f"say what they are: type={name}:{strange[0]}=TYPE with a {types}"
+        require(bool(is_known.any()), name, f"has only unknown classes, {listed}; {advice}")
+        odd["type"] = f"{(~is_known).sum()} tracks are of unknown classes, {listed}; {advice}"
+    return np.array(OBJECT_TYPES)[object_type], odd

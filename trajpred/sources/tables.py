@@ -6,6 +6,7 @@ Units are stated, never guessed.
 
 from __future__ import annotations
 
+import codecs
 import io
 import math
 import re
@@ -14,14 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, quoted, require, shortened
-from trajpred.sources.reading import readable, require_small_groups
+from trajpred.sources.reading import is_text, readable, require_small_groups
 
 #: What a column is for, and the kind of its values.
 ROLES = {
@@ -42,13 +45,19 @@ NEEDED = ("track", "time", "x", "y")
 #: The factor of each unit by the kind of values. Times and angles must state theirs, others are m and m/s.
 UNITS = {
     "text": {},
-    "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "iso": 1.0},
     "length": {"m": 1.0, "km": 1000.0, "cm": 0.01, "mm": 0.001, "ft": 0.3048},
-    "angle": {"rad": 1.0, "deg": math.pi / 180},
+    "angle": {"rad": 1.0, "deg": math.pi / 180, "bearing": math.pi / 180},
     "speed": {"m/s": 1.0, "km/h": 1 / 3.6, "ft/s": 0.3048},
 }
 #: Frames at a rate, or at the rate in a column.
-_RATE = re.compile(r"([\d.]+)hz|\{(\w+)\}hz")
+_RATE = re.compile(r"(\d+(?:\.\d+)?)hz|\{(\w+)\}hz")
+#: A number with a decimal comma.
+_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
+#: A date and time that ends in a zone.
+_ZONE = r"(Z|[+-]\d\d:?(\d\d)?)$"
+#: The encoding of files that begin with these bytes; others are UTF-8.
+_ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 #: What a file that is no table with the expected columns says first.
 _NO_NUMBER = re.compile(r"In CSV column #(\d+): .*?invalid value '(.*)'", re.DOTALL)
 #: The object type of each class, in lower case; any other is ``unknown``.
@@ -70,17 +79,21 @@ class Preset(NamedTuple):
 
     Attributes:
         columns: the mapping; a role with ``?`` may be missing.
-        files: regular expression of the names of its files; those of one ``recording`` are read together.
+        files: regular expression of the names of its files; those of one ``recording`` are read together. The
+            ids of tracks are unique within files of a ``kind``.
         metadata: files beside them with a row per track, or one row, that have the other columns.
         header: names of the columns of files without a line of names.
         origin: latitude and longitude of the origin of its Lanelet2 maps.
+        origin_columns: columns of the metadata with that origin instead: easting and northing in UTM, and
+            latitude and longitude of a place in the zone, which is the origin if the others are missing.
     """
 
     columns: str
-    files: str = r"(?P<recording>.+)\.(csv|txt|tsv|parquet)"
+    files: str = r"(?P<recording>.+)\.((csv|txt|tsv)(\.gz)?|parquet)"
     metadata: tuple[str, ...] = ()
     header: str = ""
     origin: tuple[float, float] | None = None
+    origin_columns: tuple[str, ...] = ()
 
     def matches(self, name: str) -> bool:
         """Return whether a file of this name is one of the data set."""
@@ -91,12 +104,22 @@ class Preset(NamedTuple):
         match = re.fullmatch(self.files, path.name)
         return match["recording"] if match else path.stem
 
+    def kind_of(self, path: Path) -> str:
+        """Return the kind of a file of a recording, "" if it has none."""
+        match = re.fullmatch(self.files, path.name)
+        return (match.groupdict().get("kind") or "") if match else ""
+
+    def metadata_of(self, path: Path) -> list[Path]:
+        """Return the files with metadata beside a file."""
+        return [path.with_name(pattern.format(self.recording_of(path))) for pattern in self.metadata]
+
 
 _LEVELX = Preset(
     "track=trackId time=frame:{frameRate}hz x=xCenter y=yCenter heading=heading:deg vx=xVelocity "
     "vy=yVelocity type=class length?=length width?=width",
     r"(?P<recording>.+)_tracks\.csv",
     ("{}_tracksMeta.csv", "{}_recordingMeta.csv"),
+    origin_columns=("xUtmOrigin", "yUtmOrigin", "latLocation", "lonLocation"),
 )
 #: Published data sets.
 PRESETS = {
@@ -127,6 +150,31 @@ PRESETS = {
         header="Vehicle_ID Frame_ID Total_Frames Global_Time Local_X Local_Y Global_X Global_Y v_Length "
         "v_Width v_Class v_Vel v_Acc Lane_ID Preceding Following Space_Headway Time_Headway",
     ),
+    # SOTIF-AVLab/SinD, Format.md: "the origin of the map coincides with the origin of the ground coordinate
+    # system"; each recording has a folder.
+    "sind": Preset(
+        "track=track_id time=timestamp_ms:ms x=x y=y heading?=yaw_rad:rad vx=vx vy=vy type=agent_type:"
+        "tricycle=motorcyclist:pedestrain=pedestrian length?=length width?=width",
+        r"(?P<kind>Veh|Ped)(?P<recording>_smoothed_tracks)\.csv",
+        origin=(0.0, 0.0),
+    ),
+    # eclipse-sumo/sumo, docs of FCDOutput and of tools/xml/xml2csv.py: metres, degrees clockwise from north.
+    "sumo": Preset(
+        "track=vehicle_id time=timestep_time:s x=vehicle_x y=vehicle_y heading=vehicle_angle:bearing "
+        "type=vehicle"
+    ),
+    # PedestrianDynamics/PedPy, pedpy/io/trajectory_loader.py: metres, white space, the rate in a comment.
+    "pedpy": Preset(
+        "track=id time=frame:{framerate}hz x=x y=y type=pedestrian",
+        r"(?P<recording>.+)\.txt",
+        header="id frame x y z",
+    ),
+    # dongfang-steven-yang/vci-dataset-citr, README.md and scripts/filter_trajectories.py: metres from pixels.
+    "citr": Preset(
+        "track=id time=frame:29.97hz x=x_est y=y_est:down heading?=psi_est:rad vx?=vx_est vy?=vy_est "
+        "type=label:ped=pedestrian:veh=vehicle",
+        r"(?P<recording>.+)_traj_(?P<kind>ped|veh)_filtered\.csv",
+    ),
     "nuscenes": Preset(
         "recording=scene_token track=instance_token time=timestamp:us x=translation_x y=translation_y "
         "heading?=yaw:rad type=category_name length?=length width?=width"
@@ -150,6 +198,8 @@ class Column:
         rate: name of the column with the frames per second.
         is_corner: the position is that of the corner of a box along the axes, with the smallest numbers.
         is_down: the y axis of the table points down.
+        is_bearing: angles are clockwise from north, the y axis.
+        is_iso: times are dates and times as text.
         classes: object types by the text of the column.
     """
 
@@ -159,20 +209,39 @@ class Column:
     rate: str = ""
     is_corner: bool = False
     is_down: bool = False
+    is_bearing: bool = False
+    is_iso: bool = False
     classes: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_columns(entries: Iterable[str]) -> dict[str, Column]:
-    """Parse the entries of a mapping. Raises: DataError about ``columns``."""
+def parse_columns(preset: Iterable[str], own: Iterable[str] = ()) -> dict[str, Column]:
+    """Parse the entries of a mapping, of which ``own`` replace those of the same role of a preset.
+
+    Raises: DataError about ``columns``.
+    """
+    columns = _entries(preset) | _entries(own)
+    missing = [role for role in NEEDED if role not in columns]
+    require(not missing, "columns", f"lacks {', '.join(missing)}; it has {', '.join(columns) or 'no column'}")
+    for first, second in (("vx", "vy"), ("vy", "vx")):
+        alone = f"has {first} without {second}: state both, or neither and they follow from the positions"
+        require(first not in columns or second in columns, "columns", alone)
+    for role, size in (("x", "length"), ("y", "width")):
+        sizeless = f"{role}={columns[role].name}:corner needs {size}=COLUMN"
+        require(not columns[role].is_corner or size in columns, "columns", sizeless)
+    return columns
+
+
+def _entries(entries: Iterable[str]) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     for entry in entries:
         role, _, value = entry.partition("=")
         name, *words = value.split(":")
         form = f"{quoted(entry)} must be ROLE=COLUMN or ROLE=COLUMN:UNIT with a role of {', '.join(ROLES)}"
-        require(role.removesuffix("?") in ROLES and name != "", "columns", form)
-        columns[role.removesuffix("?")] = _column(role.removesuffix("?"), name, words, role.endswith("?"))
-    missing = [role for role in NEEDED if role not in columns]
-    require(not missing, "columns", f"lacks {', '.join(missing)}; it has {', '.join(columns) or 'no column'}")
+        optional = role.endswith("?")
+        role = role.removesuffix("?")
+        require(role in ROLES and name != "", "columns", form)
+        require(role not in columns, "columns", f"states {role} twice, the second time as {quoted(entry)}")
+        columns[role] = _column(role, name, words, optional)
     return columns
 
 
@@ -183,9 +252,15 @@ def _column(role: str, name: str, words: Sequence[str], optional: bool) -> Colum
     for word in words:
         text, _, kind = word.rpartition("=")
         rate = _RATE.fullmatch(word) if role == "time" else None
+        is_rate = rate is not None and float(rate[1] or 1) > 0
+        if word in units or is_rate:
+            several = f"{role}={name} has several units, such as {word}: state one"
+            require("factor" not in facts, "columns", several)
         if word in units:
             facts["factor"] = units[word]
-        elif rate is not None:
+            facts["is_bearing"] = word == "bearing"
+            facts["is_iso"] = word == "iso"
+        elif rate is not None and is_rate:
             facts["factor"] = 1 / float(rate[1] or 1)
             facts["rate"] = rate[2] or ""
         elif word == "corner" and role in ("x", "y"):
@@ -233,11 +308,16 @@ def read_rows(
     with readable(path, "table"):
         names = column_names(path, preset)
         wanted = dict(columns)
-        if columns["time"].rate:
-            wanted["rate"] = Column(columns["time"].rate)
-        here = {role: found for role, column in wanted.items() if (found := _find(column.name, names))}
-        table = _read(path, names, here, only)
-    metadata = [path.with_name(pattern.format(preset.recording_of(path))) for pattern in preset.metadata]
+        rate = columns["time"].rate
+        if rate:
+            wanted["rate"] = Column(rate)
+        here: dict[str, str] = {}
+        for role, column in wanted.items():
+            name = _find(column.name, names)
+            if name is not None:
+                here[role] = name
+        table = _read(path, names, here, only, columns["time"].is_iso)
+    metadata = preset.metadata_of(path)
     for role, column in wanted.items():
         if role in here:
             continue
@@ -246,10 +326,43 @@ def read_rows(
             if role != "track" and values is None:
                 with readable(meta, "table"):
                     values = _joined(table, meta, role, column.name, columns["track"].name)
+        if role == "rate" and values is None:
+            values = _rate_in_comments(path, rate, table.num_rows)
         if values is None:
             values = _absent(table.num_rows, role, column, [path, *metadata], preset)
         table = table.append_column(role, values)
-    return _in_units(table, columns)
+    with readable(path, "table"):
+        return _in_units(table, columns)
+
+
+def numbers_beside(path: Path, preset: Preset, names: Sequence[str]) -> list[float]:
+    """Return the number of each column in the metadata beside a file; NaN where there is none.
+
+    Raises: DataError naming the file and the column.
+    """
+    numbers: list[float] = []
+    for name in names:
+        number = math.nan
+        for meta in preset.metadata_of(path):
+            with readable(meta, "table"):
+                header = column_names(meta, Preset(""))
+                column = _find(name, header)
+                if column is not None:
+                    values = _read(meta, header, {"x": column}, ())["x"]
+                    number = values[0].as_py() if len(values) else math.nan
+        numbers.append(math.nan if number is None else number)
+    return numbers
+
+
+def _rate_in_comments(path: Path, name: str, rows: int) -> pa.Array | None:
+    """Return the rate that a comment at the top of a file states as ``name: RATE``; None without."""
+    if path.suffix == ".parquet":
+        return None
+    for comment in _sniff(path).comments:
+        match = re.search(rf"\b{name}\W+(\d+(\.\d+)?)", comment, re.IGNORECASE)
+        if match:
+            return pa.repeat(float(match[1]), rows)
+    return None
 
 
 def _absent(rows: int, role: str, column: Column, files: Sequence[Path], preset: Preset) -> pa.Array:
@@ -272,17 +385,17 @@ def _kind(role: str) -> pa.DataType:
 
 
 def column_names(path: Path, preset: Preset) -> list[str]:
-    """Return the names of the columns of a file. Raises: DataError; OSError or pa.ArrowException."""
+    """Return the names of the columns of a file; without a line of names those of the preset, or 1, 2, ….
+
+    Raises: DataError; OSError or pa.ArrowException.
+    """
     if path.suffix == ".parquet":
         return list(pq.read_schema(path).names)
-    cells = _first_line(path)[1]
-    if not all(_is_number(cell) for cell in cells):
-        return cells
-    header = preset.header.split()[: len(cells)]
-    require(
-        len(header) == len(cells), "columns", f"the first line has no names of columns: {', '.join(cells)}"
-    )
-    return header
+    layout = _sniff(path)
+    if layout.has_names:
+        return layout.cells
+    header = preset.header.split()[: len(layout.cells)]
+    return header + [str(number + 1) for number in range(len(header), len(layout.cells))]
 
 
 def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> dict[str, int]:
@@ -308,63 +421,127 @@ def _find(name: str, names: Sequence[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _first_line(path: Path) -> tuple[str, list[str]]:
-    """Return the delimiter of a CSV file, a blank for any white space, and the cells of its first line."""
+class Layout(NamedTuple):
+    """How a CSV file is written.
+
+    Attributes:
+        delimiter: a blank stands for any white space.
+        cells: those of the first line that is neither empty nor a comment, which begins with ``#``.
+        skipped: number of the lines before it.
+        comments: the comments among those.
+        encoding: of the text.
+        decimal: the decimal point.
+    """
+
+    delimiter: str
+    cells: list[str]
+    skipped: int
+    comments: list[str]
+    encoding: str
+    decimal: str
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the first line has the names of columns: none of them is a number."""
+        return not any(_is_number(cell) for cell in self.cells)
+
+
+def _sniff(path: Path) -> Layout:
+    """Find out how a CSV file is written. Raises: DataError if it has no line."""
     with pa.input_stream(str(path)) as file:
-        line = file.read(2**16).decode("utf-8-sig", "replace").splitlines()[:1]
-    require(bool(line and line[0].strip()), "rows", "the file is empty")
-    delimiter = max(",;\t", key=line[0].count)
-    cells = [cell.strip().strip('"') for cell in line[0].split(delimiter)]
-    if delimiter not in line[0] or (delimiter == "\t" and any(" " in cell for cell in cells)):
-        return " ", [cell.strip('"') for cell in line[0].split()]
-    return delimiter, cells
+        start = file.read(2**16)
+    encoding = _ENCODINGS.get(start[:2], "utf-8-sig")
+    lines = start.decode(encoding, "replace").splitlines()
+    comments: list[str] = []
+    skipped = 0
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            break
+        comments.append(line)
+        skipped += 1
+    require(skipped < len(lines), "rows", "the file is empty")
+    first = lines[skipped]
+    delimiter = max(",;\t", key=first.count)
+    for other in ";\t":
+        if first.count(",") <= first.count(other) + 1 and first.count(other):
+            delimiter = other  # the commas are decimal ones
+    cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
+    if delimiter not in first or (delimiter == "\t" and any(" " in cell for cell in cells)):
+        delimiter = " "
+        cells = [cell.strip('"') for cell in first.split()]
+    decimal = "."
+    if delimiter != ",":
+        samples = [cell.strip() for line in lines[skipped : skipped + 20] for cell in _split(line, delimiter)]
+        decimal = "," if any(_COMMA.fullmatch(cell) for cell in samples) else "."
+    return Layout(delimiter, cells, skipped, comments, encoding, decimal)
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    return line.split() if delimiter == " " else line.split(delimiter)
 
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        float(text.replace(",", ".", 1))
     except ValueError:
         return False
     return True
 
 
-def _read(path: Path, names: list[str], here: Mapping[str, str], only: Sequence[str]) -> pa.Table:
+def _read(
+    path: Path, names: list[str], here: Mapping[str, str], only: Sequence[str], is_iso: bool = False
+) -> pa.Table:
     """Read the column ``here`` of each role, named by the role."""
     types: dict[str, pa.DataType] = {}
     for role, name in here.items():
         require(names.count(name) == 1, name, "column is duplicated")
-        types[name] = _kind(role)
+        types[name] = pa.string() if role == "time" and is_iso else _kind(role)
     batches: list[pa.Table] = []
     for batch in _batches(path, names, types):
         if only and "recording" in here:
             names_here = pc.fill_null(batch[here["recording"]], "")
             batch = batch.filter(pc.is_in(names_here, pa.array(only)))
         batches.append(batch)
-    empty = pa.table({name: pa.array([], kind) for name, kind in types.items()})
-    table = pa.concat_tables([empty, *batches])
+    if not batches:
+        batches = [pa.table({name: pa.array([], kind) for name, kind in types.items()})]
+    table = pa.concat_tables(batches)
     return pa.table({role: table[name] for role, name in here.items()})
 
 
 def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Iterator[pa.Table]:
-    """Read columns of a file in batches. Raises: DataError about a column with text instead of numbers."""
+    """Read columns of a file in batches; times in parquet keep a type of their own.
+
+    Raises: DataError about a column with text instead of numbers.
+    """
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)
         require_small_groups(file.metadata)
         for batch in file.iter_batches(columns=list(types)):
             yield pa.table({name: _cast(batch[name], name, kind) for name, kind in types.items()})
         return
-    delimiter, cells = _first_line(path)
+    layout = _sniff(path)
+    delimiter = layout.delimiter
+    encoding = layout.encoding.removesuffix("-sig")
     source: Any = path
     if delimiter == " ":
-        delimiter = ","
+        delimiter = "\t"
         with pa.input_stream(str(path)) as stream:
-            content = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", stream.read())
-        source = io.BytesIO(re.sub(rb"[ \t]+", b",", content))
-    has_names = not all(_is_number(cell) for cell in cells)
-    read = csv.ReadOptions(column_names=names, skip_rows=int(has_names), block_size=2**23)
-    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
+            text = stream.read().decode(layout.encoding).encode()
+        content = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", text)
+        source = io.BytesIO(re.sub(rb"[ \t]+", b"\t", content))
+        encoding = "utf-8"
+    read = csv.ReadOptions(
+        column_names=names,
+        skip_rows=layout.skipped + int(layout.has_names),
+        block_size=2**23,
+        encoding=encoding,
+    )
+    parse = csv.ParseOptions(delimiter=delimiter, invalid_row_handler=_comment)
+    convert = csv.ConvertOptions(
+        include_columns=list(types), column_types=types, decimal_point=layout.decimal
+    )
     try:
-        for batch in csv.open_csv(source, read, csv.ParseOptions(delimiter=delimiter), convert):
+        for batch in csv.open_csv(source, read, parse, convert):
             yield pa.Table.from_batches([batch])
     except pa.ArrowInvalid as error:
         text = _NO_NUMBER.match(str(error))
@@ -373,15 +550,52 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
         raise DataError(f"must be numbers, has {quoted(text[2])}", field=names[int(text[1])]) from None
 
 
+def _comment(row: csv.InvalidRow) -> str:
+    """Skip the comments between rows, whose number of columns is another one."""
+    return "skip" if row.text.startswith("#") else "error"
+
+
 def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    """Convert a column of parquet; times that have a type of their own become nanoseconds."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ns")).cast(pa.int64())
+    """Convert a column of parquet, unless it is one of dates, times or durations."""
+    if pa.types.is_temporal(column.type):
+        return column
     try:
         return column.cast(kind, safe=False)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         what = "numbers" if pa.types.is_floating(kind) else "text"
         raise DataError(f"must be {what} ({error})", field=name) from None
+
+
+def _seconds(column: pa.ChunkedArray, unit: Column) -> NDArray[np.float64]:
+    """Return times in seconds: numbers in the stated unit, dates and times of day in their own.
+
+    Raises: DataError about the column.
+    """
+    try:
+        if is_text(column.type):
+            column = _moments(column)
+        kind = column.type
+        if not pa.types.is_temporal(kind):
+            return column.to_numpy() * unit.factor
+        if pa.types.is_time(kind):
+            column = column.cast(pa.time64("ns"))
+        elif pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("ns", kind.tz))
+        elif pa.types.is_duration(kind):
+            column = column.cast(pa.duration("ns"))
+        nanoseconds = column.cast(pa.int64()).cast(pa.float64(), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        problem = f"must be times, or dates and times as in ISO 8601 ({error})"
+        raise DataError(problem, field=unit.name) from None
+    return nanoseconds.to_numpy() * 1e-9
+
+
+def _moments(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and times as in ISO 8601 as moments; those without a zone are in UTC."""
+    text = pc.utf8_trim_whitespace(text)
+    zoned = pc.fill_null(pc.match_substring_regex(text, rf"[T :]\d\d.*{_ZONE}"), False)
+    full = pc.if_else(zoned, text, pc.binary_join_element_wise(text, "Z", ""))
+    return full.cast(pa.timestamp("ns", "UTC"))
 
 
 def _joined(table: pa.Table, meta: Path, role: str, column: str, track: str) -> pa.ChunkedArray | None:
@@ -414,16 +628,24 @@ def _in_units(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
             values[role] = table[role].cast(pa.string()) if role in columns else default
             if role == "recording":
                 values[role] = pc.fill_null(values[role], "")
+        elif role == "time":
+            values[role] = _seconds(table[role], columns[role])
         elif role in columns:
-            values[role] = table[role].to_numpy() * columns[role].factor
+            values[role] = table[role].cast(pa.float64()).to_numpy() * columns[role].factor
         else:
             values[role] = pa.repeat(math.nan, table.num_rows).to_numpy()
-    if columns["time"].rate:
-        values["time"] = values["time"] / table["rate"].to_numpy()
+    rate = columns["time"].rate
+    if rate:
+        rates = table["rate"].to_numpy()
+        require(bool((rates > 0).all()), rate, "must be a rate of frames above 0 in every row")
+        values["time"] = values["time"] / rates
     for role, size in (("x", "length"), ("y", "width")):
         if columns[role].is_corner:
             values[role] = values[role] + values[size] / 2
     if columns["y"].is_down:
         for role in ("y", "vy", "heading"):
             values[role] = -values[role]
+    if "heading" in columns and columns["heading"].is_bearing:
+        # North is up on any map, wherever the y axis points.
+        values["heading"] = math.pi / 2 - table["heading"].to_numpy() * columns["heading"].factor
     return pa.table(values)

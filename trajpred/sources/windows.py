@@ -167,12 +167,14 @@ class Found(NamedTuple):
         windows: by time; their parts have ``now``, the time of the last state in their observed seconds.
         duration_s: its seconds.
         gap_s: seconds between states up to which these are interpolated.
+        block: returns the windows of a block, from one second up to another, as of a recording of its own.
     """
 
     name: str
     windows: list[RawScenario]
     duration_s: float
     gap_s: float
+    block: Callable[[float, float], list[RawScenario]] | None = None
 
 
 #: Finds the recordings of a folder, and adds what looks wrong to sentences by kind.
@@ -182,8 +184,9 @@ Finder = Callable[[Path, dict[str, list[str]]], list[Found]]
 def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, list[RawScenario]]:
     """Return the windows of all recordings; of those in ``raw/{train,val,test}/`` in these splits.
 
-    Elsewhere a fifth of the recordings, chosen by their names, becomes ``val``; of a single one the last
-    fifth of its time, at least one window, and windows of both parts are left out.
+    Elsewhere a fifth of the recordings, chosen by their names, becomes ``val``. One or two recordings are
+    divided in time: the last fifth of each, at least one window, becomes ``val``, and windows of both parts
+    are left out. Two that are too short for that are not divided, and a single one is cut into two halves.
 
     Warns about what looks wrong, once for each kind.
     """
@@ -195,7 +198,7 @@ def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, lis
             splits[split] = [window for recording in found for window in recording.windows]
     if not any(splits.values()):
         found = find(raw, problems)
-        splits = _divided_in_time(found[0], options) if len(found) == 1 else _divided(found)
+        splits = _divided_in_time(found, options) or _divided(found)
     for sentences in problems.values():
         more = f" ({len(sentences) - 1} more like it)" if len(sentences) > 1 else ""
         warnings.warn(sentences[0] + more, stacklevel=3)
@@ -214,17 +217,50 @@ def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
     return splits
 
 
-def _divided_in_time(recording: Found, options: Windows) -> dict[str, list[RawScenario]]:
-    """Divide the windows of the only recording: no state of a validation window is in a training window."""
+def _divided_in_time(recordings: list[Found], options: Windows) -> dict[str, list[RawScenario]]:
+    """Divide each of one or two recordings in time; {} if there are more, or one is too short.
+
+    No state of a validation window is in a training window.
+    """
+    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
+    if len(recordings) > 2:
+        return {}
+    for recording in recordings:
+        train, val = _parts_in_time(recording, options)
+        if len(recordings) == 1 and not (train and val):
+            return _halves(recording, options)
+        if not (train and val):
+            return {}
+        splits["train"] += train
+        splits["val"] += val
+    return splits
+
+
+def _parts_in_time(recording: Found, options: Windows) -> tuple[list[RawScenario], list[RawScenario]]:
+    """Return the windows of the first four fifths of a recording, and those of the last one."""
     last = recording.windows[-1].part.now or 0.0
     border = min((1 - VAL_FRACTION) * recording.duration_s, last - options.observe_s)
-    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
+    train: list[RawScenario] = []
+    val: list[RawScenario] = []
     for window in recording.windows:
         now = window.part.now or 0.0
         if now + options.predict_s + recording.gap_s <= border:
-            splits["train"].append(window)
+            train.append(window)
         elif now - options.observe_s >= border:
-            splits["val"].append(window)
-    if not splits["train"] or not splits["val"]:
-        return {"val": recording.windows}
-    return splits
+            val.append(window)
+    return train, val
+
+
+def _halves(recording: Found, options: Windows) -> dict[str, list[RawScenario]]:
+    """Return the windows of each half of a recording, of which some steps are unknown.
+
+    All windows are ``val`` if it is too short for that.
+    """
+    if recording.block is not None:
+        middle = recording.duration_s / 2
+        train = recording.block(0.0, middle)
+        # States count for times up to half a step beside them.
+        val = recording.block(middle + max(options.step_s or 0.0, recording.gap_s), math.inf)
+        if train and val:
+            return {"train": train, "val": val}
+    return {"val": recording.windows}

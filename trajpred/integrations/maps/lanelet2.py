@@ -27,6 +27,8 @@ LANE_TYPE = {
     "bicycle_lane": "BIKE",
     "bus_lane": "BUS",
 }
+#: The frame of maps in metres.
+LOCAL = "local_x and local_y"
 _YES = ("yes", "true", "1")
 _NO = ("no", "false", "0")
 
@@ -163,7 +165,7 @@ def _positions(
         degrees[i] = _coordinate(node.get("lat"), 90), _coordinate(node.get("lon"), 180)
     is_local = np.isfinite(local).all(-1)
     if 2 * is_local[used].sum() >= max(used.sum(), 1):
-        return local, "local_x and local_y", "local_x and local_y"
+        return local, LOCAL, LOCAL
     if used.any():
         degrees[~used] = np.nan  # a stray node, such as one at 0, 0, must not move the frame
     xy = project(degrees, origin, crs)
@@ -449,3 +451,17 @@ def utm(lat: float, lon: float) -> str:
         zone = 31 + 2 * int((lon + 3) // 12)
     hemisphere = " +south" if lat < 0 else ""
     return f"+proj=utm +zone={zone} +datum=WGS84{hemisphere}"
+
+
+def from_utm(east: float, north: float, crs: str) -> tuple[float, float]:
+    """Return latitude and longitude of a place in UTM, in metres, of the projection ``crs``.
+
+    Raises: DataError without pyproj.
+    """
+    try:
+        from pyproj import Transformer
+    except ImportError:
+        needed = f"needs pyproj, which is not installed: {install_command('maps')}"
+        raise DataError(needed, field="origin") from None
+    lon, lat = Transformer.from_crs(crs, "EPSG:4326", always_xy=True).transform(east, north)
+    return float(lat), float(lon)
