@@ -33,11 +33,16 @@ def lines(axes: Axes) -> dict[str, list[list[float]]]:
 
 
 def test_every_logged_value_is_drawn_over_its_epoch_and_the_best_one_is_named() -> None:
-    loss, *metrics = draw_curves(ROWS, "run", best=10).axes
+    figure = draw_curves(ROWS, "run", best=10)
+    assert figure.get_suptitle() == "run: numbers are those of the best checkpoint, after 1 epochs"
+    loss, *metrics = figure.axes
     assert lines(loss) == {
         "training 4.00": [[1, 4], [2, 3], [3, 2]],
         "validation 3.50": [[1, 3.5], [3, 1.5]],
     }
+    assert loss.get_title("left") == "Loss"
+    entries = [entry.get_text() for entry in loss.get_legend().get_texts()]
+    assert entries == ["training 4.00", "validation 3.50"]
     assert [axes.get_title("left").rsplit(": ")[-1] for axes in metrics] == [f"{name}6" for name in PANELS]
     for axes in metrics:
         assert lines(axes) == {"focal 3.00": [[1, 3], [3, 1]]}, "the scored agents are no other ones"

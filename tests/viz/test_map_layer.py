@@ -1,4 +1,4 @@
-"""Lane marks, crossings and tints against closed forms, and the placement of labels."""
+"""Lane marks, crossings and tints against closed forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.viz.scenes import ORIGIN, artists, make_map, text
 from trajpred.data.lane_map import MARK_TYPES, LaneMap
 from trajpred.viz import draw_lane_map, legend_alone
 from trajpred.viz.map_layer import boundaries, crossings, lane_line, offset_line, zebra_bars
-from trajpred.viz.view import View, place_labels
+from trajpred.viz.view import View
 
 
 def area(polygon: np.ndarray) -> float:
@@ -49,37 +49,17 @@ def test_bars_cover_half_of_a_crossing_whose_sides_run_in_opposite_directions() 
     np.testing.assert_allclose(lane_line(lanes, 2) - ORIGIN, [[12.0, -5.0], [12.0, 5.0]])
 
 
-def test_labels_cover_neither_each_other_nor_their_anchors() -> None:
-    anchor = np.array([[0.0, 0.0], [4.0, 1.0], [8.0, -1.0], [5.0, 6.0], [2.0, -5.0], [9.0, 4.0]])
-    size = np.tile([18.0, 7.0], (6, 1))
-    centre = place_labels(anchor, np.zeros(6), size, anchor)
-    apart = np.abs(centre[:, None] - centre) >= size[0]
-    assert (apart.any(-1) | np.eye(6, dtype=bool)).all()
-    assert not (np.abs(centre[:, None] - anchor) < size[0] / 2).all(-1).any()
-
-
-def test_crowded_labels_give_way() -> None:
-    """The first labels stay, and none covers another."""
-    anchors = np.zeros((60, 2))
-    size = np.full((60, 2), [30.0, 8.0])
-    centre = place_labels(anchors, np.zeros(60), size, np.zeros((0, 2)))
-    kept = np.flatnonzero(np.isfinite(centre[:, 0]))
-    assert 5 < len(kept) < 60
-    assert kept[0] == 0
-    apart = np.abs(centre[kept, None] - centre[kept])
-    assert ((apart >= [30, 8]).any(axis=-1) | np.eye(len(kept), dtype=bool)).all()
-
-
 def test_a_map_alone_shows_links_ends_and_its_largest_part() -> None:
     """Two lanes that follow each other, and a single one 2 km away; a figure has the width of a column."""
     lines = [[[0, 0], [50, 0]], [[50, 0], [90, 0]], [[2000, 0], [2050, 0]]]
     lanes = LaneMap.from_centerlines(lines, successors=[[1], [], []])
-    figure = draw_lane_map(lanes, title="town")
+    figure = draw_lane_map(lanes, title="town", frame="UTM zone 32N")
     [link] = artists(figure, "link to a successor")
     [end] = artists(figure, "end without successor")
     np.testing.assert_array_equal(link.get_xydata(), [[50, 0]])
     np.testing.assert_array_equal(end.get_xydata(), [[90, 0]])
     assert text(figure, "title") == "town · the largest of 2 parts"
+    assert text(figure, "subtitle") == "UTM zone 32N · middle at x = 45.0 m, y = 0.0 m"
     legend = legend_alone(figure)
     assert legend.get_figheight() < 1
     assert not artists(legend, "title")[0].get_visible()

@@ -20,6 +20,7 @@ from trajpred.evaluation.table import bootstrap
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.derived import StreamedPredictor
 from trajpred.sources.argoverse2 import read_scenario
+from trajpred.viz.labels import place_labels
 from trajpred.viz.page import write_page
 
 pytestmark = IN_BROWSER
@@ -417,3 +418,32 @@ def test_links_are_copied_and_pictures_saved(browser: Browser, both: Path) -> No
     np.testing.assert_array_equal(saved[-height:, :width, :3], shown[..., :3])
     assert saved.shape[1] >= 2 * width, "both scenes below a line of text"
     assert np.ptp(saved[:-height]) > 0.5, "both scenes below a line of text"
+
+
+def test_labels_are_placed_as_in_pictures(browser: Browser, page: Path) -> None:
+    """Crowded labels at random: the script chooses the same positions and leader lines as Python."""
+    browser.open(page)
+    rng = np.random.default_rng(0)
+    anchors = rng.normal(0, 20, (14, 2))
+    directions = rng.uniform(-np.pi, np.pi, 14)
+    sizes = np.stack((rng.uniform(8, 50, 14), np.full(14, 8.0)), axis=-1)
+    points = rng.normal(0, 30, (200, 2))
+    blocked = np.array([[0.0, 0.0, 9.0, 5.0], [-60.0, -60.0, 20.0, 8.0]])
+    given = [part.tolist() for part in (anchors, directions, sizes / 2, points, blocked)]
+    placed = browser.ask(f"""(([anchors, directions, halves, points, boxes]) => {{
+        const marks = [...boxes, ...anchors.map((anchor) => [...anchor, 0, 0])];
+        return anchors.map((anchor, i) => {{
+          const clutter = {{ points, anchors, marks, boxes, window: [70, 70] }};
+          const found = placeLabel(anchor, directions[i], halves[i], clutter);
+          if (!found) return [null, null, false];
+          boxes.push([...found.center, ...halves[i]]);
+          if (found.line) points.push(...found.line);
+          return [...found.center, Boolean(found.line)];
+        }});
+    }})({given})""")
+    centres, leaders = place_labels(anchors, directions, sizes, points, blocked, 70.0)
+    found = np.array(placed, np.float64)
+    np.testing.assert_allclose(found[:, :2], centres, atol=1e-6)
+    assert found[:, 2].tolist() == leaders.tolist()
+    assert np.isfinite(centres[:, 0]).sum() > 4
+    assert leaders.any()

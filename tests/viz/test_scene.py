@@ -234,7 +234,7 @@ def test_names_are_text_not_mathematics(name: str, scene: Scenario, tmp_path: Pa
     figure = draw_scene(odd, forecast, what_if=WhatIf((name,), forecast))
     save_scene(figure, tmp_path / "odd.png")
     assert name in text(figure, "title")
-    assert f"without {name}" in legend_of(figure)
+    assert f"without {name}:" in text(figure, "subtitle")
 
 
 def test_plot_scenario_draws_on_pyplots_figure(scene: Scenario, forecast: Forecast) -> None:

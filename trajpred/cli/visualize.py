@@ -289,7 +289,7 @@ def save_picture(make: Callable[..., Figure], path: Path, paper_mm: float | None
         return
     save_scene(make(plain=True, width_mm=paper_mm), path)
     beside = path.with_name(f"{path.stem}-legend{path.suffix}")
-    save_scene(legend_alone(make()), beside)
+    save_scene(legend_alone(make(), paper_mm), beside)
 
 
 def draw_map(map: Path, path: Path, paper_mm: float | None, **look: Any) -> int:
@@ -297,7 +297,9 @@ def draw_map(map: Path, path: Path, paper_mm: float | None, **look: Any) -> int:
 
     file = load_map(map)
     title = f"{map.name} · {file.format} · {len(file.lanes)} lane segments"
-    save_picture(partial(draw_lane_map, file.lanes, title=title, **look), path, paper_mm)
+    [frame, *_] = file.frame.split(";")
+    shown = partial(draw_lane_map, file.lanes, title=title, frame=f"frame: {frame}", **look)
+    save_picture(shown, path, paper_mm)
     print(path)
     return 0
 

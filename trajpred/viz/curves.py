@@ -52,8 +52,8 @@ def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
     }
     _draw_panel(panels[0], "Loss", rows, lines, mark)
     if validated:
-        for axes, name in zip(panels[1:], PANELS, strict=True):
-            _draw_metric(axes, Column(METRICS[name], MODES), rows, mark)
+        for axes, metric in zip(panels[1:], PANELS, strict=True):
+            _draw_metric(axes, Column(METRICS[metric], MODES), rows, mark)
     if mark in rows:
         place = "the best checkpoint" if mark == best else "the end"
         text = f"{name}: numbers are those of {place}, after {rows[mark]['epoch']:.4g} epochs"

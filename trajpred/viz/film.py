@@ -38,7 +38,9 @@ HOLD_S = 1.0
 END_S = 1.5
 #: The ``gid`` of the lines of a caption.
 CAPTION = ("title", "subtitle", "metrics")
-#: Pixels per inch: 720 by 824 pixels.
+#: A time of the usual number of digits.
+WIDEST_CLOCK = "\N{MINUS SIGN}5.0 s"
+#: Pixels per inch: 720 by 830 pixels.
 DPI = 100
 
 
@@ -165,6 +167,7 @@ class Film(Sequence[np.ndarray]):
         """Draw the first ``steps`` steps of the modes."""
         if self.forecast is None or steps == 0:
             return
+        clock = self._draw_clock(WIDEST_CLOCK)  # labels avoid it
         draw_modes(
             self.axes,
             self.view,
@@ -174,6 +177,7 @@ class Film(Sequence[np.ndarray]):
             labels=steps == self.horizon,
             steps=steps,
         )
+        clock.remove()
 
     def _draw_step(self, step: int) -> None:
         """Draw what changes with every step: agents, truth, places along the modes, the time."""
@@ -215,9 +219,9 @@ class Film(Sequence[np.ndarray]):
             gid="places",
         )
 
-    def _draw_clock(self, text: str) -> None:
+    def _draw_clock(self, text: str) -> Artist:
         """Write the time at the upper right of the scene."""
-        self.axes.annotate(
+        return self.axes.annotate(
             text,
             xy=(1, 1),
             xytext=(-9, -8),

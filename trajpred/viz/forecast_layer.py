@@ -11,12 +11,13 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import withStroke
 
 from trajpred.data.forecast import Forecast
-from trajpred.data.geometry import arc_length, norm, points_along
+from trajpred.data.geometry import arc_length, norm, points_along, unit_vector
 from trajpred.data.scenario import Scenario
 from trajpred.features.agents import last_poses
-from trajpred.viz.agent_layer import agent_outlines, is_lost, roles
+from trajpred.viz.agent_layer import DRAWN_SIZES, agent_outlines, is_lost, roles
+from trajpred.viz.labels import boxes_of, boxes_on, place_labels, text_size
 from trajpred.viz.style import PROBABILITY_NORM, Layer, Role
-from trajpred.viz.view import View, add_lines, add_polygons, percent, place_labels
+from trajpred.viz.view import View, add_lines, add_polygons, percent
 
 #: Font size of labels (points).
 LABEL_SIZE = 7.0
@@ -40,19 +41,21 @@ FOCAL_BORDER = (1.4, 0.9)
 OTHER_BORDER = (0.9, 0.5)
 #: Opacity of other agents' modes relative to the focal agent's.
 OTHER_OPACITY = 0.5
+#: The same beside the focal agent's attention.
+FADED = 0.15
 #: Dot and gap between an agent that was last seen earlier and its future, in multiples of the line width.
 LINK_DOTS = (0.0, (1.0, 1.6))
 #: Opacity of a band of probability 1.
 BAND_OPACITY = 0.34
 #: Modes whose ends are closer than this (points) share a label: their markers merge as well.
 SAME_END = 3.0
-#: Labels further than this from their end point (points) get a leader line.
-LEADER = 14.0
+#: Half the side of the star at the end of the truth (points).
+STAR_HALF = 5.0
 #: A Laplace distribution holds this share within ``BAND`` scales of its centre: P(|x| < w) = 1 - exp(-w / b).
 BAND_SHARE = 0.8
 BAND = -float(np.log(1 - BAND_SHARE))
-#: Steps between the discs that make up the outline of a band.
-BAND_STRIDE = 4
+#: Added around a band (metres), so that its parts join and one of a single step has an area.
+SEAM_M = 0.02
 
 
 def draw_modes(
@@ -64,14 +67,17 @@ def draw_modes(
     *,
     labels: bool = True,
     steps: int | None = None,
+    focus: bool = False,
 ) -> None:
     """Draw the modes of the predicted tracks among ``rows``; the focal agent's with bands and ``labels``.
 
     Several modes are coloured by probability. That of a single one, such as a joint mode, is the same for
-    all: the focal agent and those it meets have colours of their own, and the others are quiet.
+    all: the focal agent and those it meets have colours of their own, and the others are quiet. Futures that
+    are shorter than their road user have no label, and are drawn of the focal agent alone.
 
     Args:
         steps: draw only so many steps of the futures.
+        focus: leave out bands and let other agents' modes fade, for what else is drawn of the focal agent.
     """
     predicted = forecast.rows(scenario.tracks.track_id[rows])
     is_focal = rows == scenario.focal
@@ -79,18 +85,20 @@ def draw_modes(
     others = predicted[is_predicted & ~is_focal]
     has_several = forecast.probability.shape[1] > 1
     shown = forecast if steps is None else forecast.first(steps)
+    short = is_short(scenario, forecast)
     _draw_links(axes, view, scenario, shown, rows[is_predicted])
     if has_several:
-        _draw_other_modes(axes, view, shown, others)
+        _draw_other_modes(axes, view, shown, others, short, FADED if focus else OTHER_OPACITY)
     else:
+        others = others[~short[others, 0]]
         meeting = meeting_rows(scenario, forecast, others)[: len(view.theme.partners)]
         _draw_single_modes(axes, view, shown, others, meeting)
     for row in predicted[is_predicted & is_focal].tolist():
-        if forecast.scale is not None:
+        if forecast.scale is not None and not focus:
             _draw_bands(axes, view, scenario, shown, row)
         _draw_focal_modes(axes, view, shown, row)
         if labels and has_several:
-            _draw_probabilities(axes, view, scenario, shown, row)
+            _draw_probabilities(axes, view, scenario, shown, row, short[row])
 
 
 def color_values(forecast: Forecast) -> np.ndarray:
@@ -161,13 +169,15 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
     )
 
 
-def _draw_other_modes(axes: Axes, view: View, forecast: Forecast, rows: np.ndarray) -> None:
-    """Draw the K modes of the forecast's ``rows`` in the same colours, thin and faint."""
-    F = forecast.trajectory.shape[2]
-    order = np.argsort(forecast.probability[rows].ravel(), kind="stable")
-    lines = forecast.trajectory[rows].reshape(-1, F, 2)[order]
-    probability = forecast.probability[rows].ravel()[order]
-    colors = view.theme.mode_colors(probability, OTHER_OPACITY)
+def _draw_other_modes(
+    axes: Axes, view: View, forecast: Forecast, rows: np.ndarray, short: np.ndarray, opacity: float
+) -> None:
+    """Draw the K modes of the forecast's ``rows`` in the same colours, thin and faint, but ``short`` ones."""
+    probability = forecast.probability[rows][~short[rows]]
+    order = np.argsort(probability, kind="stable")
+    lines = forecast.trajectory[rows][~short[rows]][order]
+    probability = probability[order]
+    colors = view.theme.mode_colors(probability, opacity)
     widths = _line_widths(probability, OTHER_WIDTHS)
     _draw_thin(axes, view, lines, colors, widths)
 
@@ -209,31 +219,36 @@ def _line_widths(probability: np.ndarray, limits: tuple[float, float]) -> np.nda
     return np.asarray(thinnest + (widest - thinnest) * PROBABILITY_NORM(probability), np.float64)
 
 
-def _draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int) -> None:
-    """Write the probability of each mode beside its end; modes with the same end share a label."""
+def _draw_probabilities(
+    axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int, short: np.ndarray
+) -> None:
+    """Write the probability of each mode beside its end; modes with the same end share a label.
+
+    Those that are ``short`` ``[K]`` have none: it would lie on the agent.
+    """
     order = np.argsort(-forecast.probability[row], kind="stable")
     paper = view.to_paper(forecast.trajectory[row, order])
     first = _first_nearby(paper[:, -1], within=SAME_END)
     total = np.bincount(first, forecast.probability[row, order], len(order))
     count = np.bincount(first, minlength=len(order))
-    labelled = np.flatnonzero(count)
+    labelled = np.flatnonzero((count > 0) & ~short[order])
     texts: list[str] = []
     for mode in labelled.tolist():
         text = percent(total[mode])
         if count[mode] > 1:
             text += f", {count[mode]} modes"
         texts.append(text)
-    # Estimated, so that no renderer is needed.
-    sizes = np.array([(0.62 * len(text), 1.05) for text in texts]) * LABEL_SIZE
+    sizes = np.array([text_size(text, LABEL_SIZE) for text in texts]).reshape(-1, 2)
     directions = forecast.heading[row, order[labelled], -1]
-    obstacles = _obstacles(view, scenario, paper)
-    offsets = place_labels(paper[labelled, -1], directions, sizes, obstacles) - paper[labelled, -1]
+    anchors = paper[labelled, -1]
+    points, blocked = _obstacles(view, scenario, paper)
+    blocked = np.concatenate((blocked, boxes_on(axes, view)))
+    window = view.radius * view.points_per_metre
+    centres, leaders = place_labels(anchors, directions, sizes, points, blocked, window)
+    offsets = centres - anchors
     ends = forecast.trajectory[row, order[labelled], -1]
-    for label in np.flatnonzero(np.isfinite(offsets[:, 0])).tolist():
-        distance = float(np.hypot(*offsets[label]))
-        leader = None
-        if distance > LEADER + sizes[label, 0] / 2:
-            leader = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkB": 3}
+    line = {"arrowstyle": "-", "lw": 0.5, "color": view.theme.muted, "shrinkA": 0, "shrinkB": 2.5}
+    for label in np.flatnonzero(np.isfinite(centres[:, 0])).tolist():
         axes.annotate(
             texts[label],
             xy=tuple(ends[label]),
@@ -245,7 +260,7 @@ def _draw_probabilities(axes: Axes, view: View, scenario: Scenario, forecast: Fo
             color=view.theme.ink,
             zorder=Layer.LABEL,
             parse_math=False,
-            arrowprops=leader,
+            arrowprops=line if leaders[label] else None,
             gid="probability",
             path_effects=[withStroke(linewidth=2.0, foreground=view.theme.halo)],
         )
@@ -260,19 +275,28 @@ def _first_nearby(points: np.ndarray, within: float) -> np.ndarray:
     return first
 
 
-def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> np.ndarray:
-    """Return points ``[O, 2]`` on paper that labels should not cover: the focal agent, modes and truth."""
+def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return points ``[O, 2]`` of modes and truth, and boxes ``[2, 4]`` of the focal agent and the star."""
     [body], _ = agent_outlines(view, scenario, np.array([scenario.focal]))
     truth = view.to_paper(true_future(scenario, scenario.focal))
-    points: list[np.ndarray] = []
-    for line in (*modes, truth, view.to_paper(body)):
+    points: list[np.ndarray] = [np.zeros((0, 2))]
+    for line in (*modes, truth):
         if len(line):
             # Evenly spaced, or labels would slip between the points of fast modes.
             distances = np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)
             points.append(points_along(line, distances))
-    # The star at the end of the truth weighs as much as the ends of the modes, which are anchors.
-    points.append(np.repeat(truth[-1:], 6, axis=0))
-    return np.concatenate(points)
+    corners = np.array([[-STAR_HALF], [STAR_HALF]])
+    stars = [end + corners for end in truth[-1:]]
+    return np.concatenate(points), boxes_of([view.to_paper(body), *stars])
+
+
+def is_short(scenario: Scenario, forecast: Forecast) -> np.ndarray:
+    """Return whether each mode ``[B, K]`` ends within the length of its road user: it stays where it is."""
+    rows = scenario.tracks.indices(forecast.track_id)
+    start = last_poses(scenario, rows).position[:, None, None]
+    length = scenario.tracks.box(DRAWN_SIZES)[rows, 0]
+    reach = norm(forecast.trajectory - start).max(axis=-1)
+    return reach < length[:, None]
 
 
 def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
@@ -293,17 +317,17 @@ def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
 def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.ndarray]:
     """Return the outline ``[V, 2]`` of the 80 % band around each mode of the forecast's ``row``, city frame.
 
-    The band is the union of the convex hulls of successive discs, which cannot fold over where a mode turns.
+    The band is the union of the areas between successive cross-sections: it follows the curve of its mode,
+    and cannot fold over where the mode turns.
     """
-    F = forecast.trajectory.shape[2]
-    steps = np.unique(np.append(np.arange(0, F, BAND_STRIDE), F - 1))
-    width = lateral_band(scenario, forecast)[row][:, steps]
-    discs = shapely.buffer(shapely.points(forecast.trajectory[row][:, steps]), width, quad_segs=4)
-    neighbours = discs[..., None]
-    if len(steps) > 1:
-        neighbours = np.stack((discs[:, :-1], discs[:, 1:]), axis=2)
-    hulls = shapely.convex_hull(shapely.multipolygons(neighbours))
-    bands = shapely.union_all(hulls, axis=1)
+    width = lateral_band(scenario, forecast)[row][..., None]
+    left = width * unit_vector(forecast.heading[row] + np.pi / 2)
+    sections = forecast.trajectory[row][:, :, None] + np.stack((left, -left), axis=2)  # [K, F, 2, 2]
+    first = sections[:, : max(1, sections.shape[1] - 1)]
+    second = sections[:, -first.shape[1] :]
+    corners = np.concatenate((first, second), axis=2)
+    areas = shapely.convex_hull(shapely.multipoints(corners))
+    bands = shapely.buffer(shapely.union_all(areas, axis=1), SEAM_M, quad_segs=2)
     return [shapely.get_coordinates(band.exterior) for band in bands]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
@@ -22,10 +23,21 @@ from trajpred.viz.view import View, legend_marker
 
 #: Font size of the legend (points).
 SMALL = 7.5
-#: Three rows of the longest names leave room for the colour bar beside them.
+#: Smallest number of rows, if there are as many entries.
 LEGEND_ROWS = 3
 #: Left, bottom, width and height of the colour bar, as shares of the axes.
 COLOR_BAR = (0.73, -0.046, 0.25, 0.016)
+#: At other resolutions, texts are wider by up to this factor.
+SLACK = 1.08
+#: Share of the width that the colour bar leaves to the entries.
+BESIDE_BAR = 0.71
+#: Room around a legend alone (points).
+MARGIN = 4.0
+#: Below its entries, room for the colour bar with its title and ticks, and for the ticks below it (points).
+BAR_ROOM, BAR_ABOVE = 36.0, 12.0
+#: Length and width of the colour bar there (points).
+BAR_LENGTH, BAR_WIDTH = 125.0, 8.0
+MM_PER_INCH = 25.4
 
 
 #: The outlines that the legend explains, and the marker and its size (points) there; vehicles need no entry.
@@ -48,27 +60,90 @@ def draw_legend(
 ) -> None:
     """Draw the legend below the scene, on the left: of agents ``rows``, true ``futures`` and ``overlay``."""
     lines = _line_entries(view, scenario, np.intersect1d(rows, futures), forecast)
-    draw_entries(axes, view, [*_agent_entries(view, scenario, rows), *lines, *overlay])
+    entries = [*_agent_entries(view, scenario, rows), *lines, *overlay]
+    has_bar = forecast is not None and forecast.probability.shape[1] > 1
+    draw_entries(axes, view, entries, BESIDE_BAR if has_bar else 1.0)
 
 
-def draw_entries(axes: Axes, view: View, entries: Sequence[Line2D]) -> None:
-    """Draw a legend of ``entries`` below the scene, on the left."""
-    legend = axes.legend(
-        handles=entries,
-        loc="upper left",
-        bbox_to_anchor=(0.0, -0.012),
-        ncols=math.ceil(len(entries) / LEGEND_ROWS),
-        fontsize=SMALL,
-        labelcolor=view.theme.ink,
-        frameon=False,
-        borderaxespad=0.0,
-        borderpad=0.0,
-        handlelength=1.9,
-        columnspacing=1.3,
-    )
-    legend.set_zorder(Layer.LABEL)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def draw_entries(axes: Axes, view: View, entries: Sequence[Line2D], share: float = 1.0) -> None:
+    """Draw a legend of ``entries`` below the scene, on the left, in at most that ``share`` of its width."""
+    room = share * 2 * view.radius * view.points_per_metre
+    most = math.ceil(len(entries) / LEGEND_ROWS)
+    _draw_columns(axes, view.theme.ink, entries, most, room, (0.0, -0.012))
+
+
+def _draw_columns(
+    axes: Axes,
+    ink: str,
+    entries: Sequence[Line2D],
+    most: int,
+    room: float,
+    corner: tuple[float, float],
+) -> np.ndarray:
+    """Draw a legend in as many columns, at ``most``, as have ``room`` (points); return its size ``[2]``.
+
+    Args:
+        corner: its upper left corner in fractions of ``axes``.
+    """
+    size = np.full(2, np.inf)
+    for columns in range(most, 0, -1):
+        legend = axes.legend(
+            handles=entries,
+            loc="upper left",
+            bbox_to_anchor=corner,
+            ncols=columns,
+            fontsize=SMALL,
+            labelcolor=ink,
+            frameon=False,
+            borderaxespad=0.0,
+            borderpad=0.0,
+            handlelength=1.9,
+            columnspacing=1.3,
+        )
+        legend.set_zorder(Layer.LABEL)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+        size = legend.get_window_extent().size * 72 / axes.figure.dpi
+        if SLACK * size[0] <= room:
+            break
+    return size
+
+
+def legend_alone(figure: Figure, width_mm: float | None = None) -> Figure:
+    """Reduce a picture of ``draw_scene`` or ``draw_lane_map`` to its legend and colour bar.
+
+    Args:
+        width_mm: of the figure, by default that of the picture; the entries fill as many rows as they need.
+
+    Example:
+        >>> save_scene(legend_alone(draw_scene(scenario, forecast), 85.0), "legend.pdf")  # doctest: +SKIP
+    """
+    axes = figure.axes[0]
+    bars = axes.child_axes
+    drawn = axes.get_legend()
+    assert drawn is not None, "a small panel, which has no legend"
+    entries = drawn.legend_handles
+    ink = drawn.get_texts()[0].get_color()
+    for artist in axes.get_children():
+        artist.set_visible(artist in bars)
+    if width_mm is not None:
+        figure.set_figwidth(width_mm / MM_PER_INCH)
+    room = 72 * figure.get_figwidth() - 2 * MARGIN
+    size = _draw_columns(axes, ink, entries, len(entries), room, (0.0, 1.0))
+    below = BAR_ROOM if bars else 0.0
+    height = float(size[1]) + below + 2 * MARGIN
+    figure.set_figheight(height / 72)
+    width = 72 * figure.get_figwidth()
+    axes.set_aspect("auto")
+    axes.set_position((MARGIN / width, MARGIN / height, room / width, 1.0 - 2 * MARGIN / height))
+    length = min(BAR_LENGTH, room - 4 * MARGIN)
+    for bar in bars:
+        bar.set_axes_locator(None)
+        bottom = (MARGIN + BAR_ABOVE) / height
+        bar.set_position((3 * MARGIN / width, bottom, length / width, BAR_WIDTH / height))
+        if length < BAR_LENGTH:
+            bar.texts[0].set_text("probability")
+    return figure
 
 
 def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Line2D]:
@@ -86,7 +161,8 @@ def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Lin
         drawn.add(id(outline))
     for label, outline, marker, size in OUTLINE_ENTRIES:
         if id(outline) in drawn:
-            entries.append(legend_marker(label, Path(marker), size, theme.role_edge[Role.OTHER]))
+            closed = Path(np.append(marker, marker[:1], axis=0), closed=True)
+            entries.append(legend_marker(label, closed, size, theme.role_edge[Role.OTHER]))
     return entries
 
 

@@ -27,6 +27,8 @@ RIBBON_WIDTH = 6.5
 WEAKEST_RIBBON = 0.15
 #: Dash and gap of the outlines of removed road users (points).
 REMOVED_DASHES = (0.0, (2.2, 1.1))
+#: Their width (points).
+REMOVED_WIDTH = 1.6
 
 
 def draw_attention(axes: Axes, view: View, scenario: Scenario, attention: Attention) -> Line2D:
@@ -124,7 +126,7 @@ class WhatIf:
 
     @property
     def name(self) -> str:
-        """Name for the legend, with long ids truncated and long lists abbreviated."""
+        """Name for the caption, with long ids truncated and long lists abbreviated."""
         short = [name if len(name) <= 10 else name[:8] for name in self.removed]
         if len(short) > 2:
             return f"without {short[0]} and {len(short) - 1} more"
@@ -158,12 +160,12 @@ def _forecast_row(forecast: Forecast, track_id: str) -> int:
     return row
 
 
-def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) -> Line2D:
+def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) -> list[Line2D]:
     """Draw the focal agent's modes without the removed agents as ribbons, and the outlines of these agents.
 
     Where both forecasts agree, the recorded mode lies on a ribbon.
 
-    Returns: the entry for the legend.
+    Returns: entries for the legend.
 
     Raises: DataError if the forecast lacks the focal track; KeyError for an unknown removed track.
     """
@@ -202,7 +204,12 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
         facecolors=view.theme.ground,  # covers the agent
         edgecolors=color,
         linestyles=[REMOVED_DASHES],
-        linewidths=1.3,
+        linewidths=REMOVED_WIDTH,
         gid="removed",
     )
-    return Line2D([], [], color=color, linewidth=RIBBON_WIDTH, alpha=0.5, label=what_if.name)
+    without = "without it" if len(what_if.removed) == 1 else "without them"
+    dashed = {"linestyle": REMOVED_DASHES, "linewidth": REMOVED_WIDTH}
+    return [
+        Line2D([], [], color=color, label="removed road user", **dashed),
+        Line2D([], [], color=color, linewidth=RIBBON_WIDTH, alpha=0.5, label=f"future {without}"),
+    ]

@@ -22,7 +22,7 @@ from trajpred.errors import require
 from trajpred.viz.agent_layer import draw_agents, draw_histories, visible_agents
 from trajpred.viz.caption import caption_line, draw_caption
 from trajpred.viz.forecast_layer import draw_modes, draw_truth
-from trajpred.viz.legend import draw_color_bar, draw_entries, draw_legend, draw_scale_bar
+from trajpred.viz.legend import MM_PER_INCH, draw_color_bar, draw_entries, draw_legend, draw_scale_bar
 from trajpred.viz.map_layer import draw_links, draw_map, map_entries, map_parts
 from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
@@ -37,12 +37,11 @@ ABOVE = 0.7
 #: Room for the short caption of a small panel (inches).
 SMALL_ABOVE = 0.45
 #: Room for the legend below the scene (inches).
-BELOW = 0.64
+BELOW = 0.7
 #: Room around a plain scene, for its frame (inches).
 PLAIN_BORDER = 0.01
 #: Smallest width of a picture (millimetres).
 MIN_WIDTH_MM = 20.0
-MM_PER_INCH = 25.4
 #: Room around a map that is drawn alone.
 MAP_MARGIN = 1.05
 #: Scenes with a shorter side than this (points) are drawn as panels: short caption, no legend.
@@ -77,7 +76,8 @@ def draw_scene(
         attention: also draw the lanes and agents that the focal agent attends to; not together with
             ``what_if``.
         theme: ``light`` for paper, ``dark`` for dark screens.
-        plain: draw the scene alone, without caption, legend and colour bar, see :func:`legend_alone`.
+        plain: draw the scene alone, without caption, legend and colour bar, see
+            :func:`~trajpred.viz.legend_alone`.
         width_mm: of a new figure, by default 183; text and lines keep their size, so that they match the
             text around the figure.
         axes: where to draw, for figures of several scenes; by default a new figure without a display.
@@ -120,14 +120,14 @@ def draw_scene(
     draw_histories(axes, view, scenario, rows)
     draw_agents(axes, view, scenario, rows)
     draw_truth(axes, view, scenario, futures)
-    if drawn is not None:
-        draw_modes(axes, view, scenario, drawn, predicted)
     overlay: list[Line2D] = []
     if what_if is not None:
-        overlay.append(draw_what_if(axes, view, scenario, what_if))
+        overlay += draw_what_if(axes, view, scenario, what_if)
     if attention is not None:
         overlay.append(draw_attention(axes, view, scenario, attention))
     draw_scale_bar(axes, view)
+    if drawn is not None:  # last, because labels avoid the other texts
+        draw_modes(axes, view, scenario, drawn, predicted, focus=attention is not None)
     if plain:
         return _figure_of(axes)
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
@@ -196,6 +196,7 @@ def draw_lane_map(
     lane_map: LaneMap,
     *,
     title: str = "",
+    frame: str = "",
     center: tuple[float, float] | None = None,
     radius_m: float | None = None,
     theme: str = "light",
@@ -206,6 +207,7 @@ def draw_lane_map(
 
     Args:
         title: a line above the map.
+        frame: which coordinates the map is in, for the line below the title.
         center, radius_m: the middle and half the side of the square that is drawn; by default the lanes fit,
             of a map of several distant parts those of the largest one.
         theme, plain, width_mm: as for :func:`draw_scene`.
@@ -223,7 +225,7 @@ def draw_lane_map(
         middle = np.array(center)
     if radius_m is None:
         radius_m = max(MIN_RADIUS_M, MAP_MARGIN * float((high - low).max()) / 2)
-    axes = _new_axes(get_theme(theme), plain, width_mm)
+    axes = _new_axes(get_theme(theme), plain, width_mm, above=SMALL_ABOVE)
     axes, view = _open_view(middle, radius_m, get_theme(theme).for_map, axes)
     draw_map(axes, view, lane_map)
     links = draw_links(axes, view, lane_map)
@@ -232,7 +234,10 @@ def draw_lane_map(
         return _figure_of(axes)
     if 2 * radius_m * view.points_per_metre >= SMALL_PANEL:
         draw_entries(axes, view, [*map_entries(view, lane_map), *links])
-    caption_line(axes, view, 0, title, "title")
+    x, y = middle.tolist()
+    origin = f"middle at x = {x:.1f} m, y = {y:.1f} m"
+    caption_line(axes, view, 0, " · ".join(filter(None, (frame, origin))), "subtitle")
+    caption_line(axes, view, 1, title, "title")
     return _figure_of(axes)
 
 
@@ -264,15 +269,17 @@ def _figure_of(axes: Axes) -> Figure:
     return figure
 
 
-def _new_axes(theme: Theme, plain: bool = False, width_mm: float | None = None) -> Axes:
+def _new_axes(theme: Theme, plain: bool = False, width_mm: float | None = None, above: float = ABOVE) -> Axes:
     """Return axes for one scene on a new figure without a display."""
     figure = Figure()
     FigureCanvasAgg(figure)
-    return _scene_axes(figure, theme, plain, width_mm)
+    return _scene_axes(figure, theme, plain, width_mm, above)
 
 
-def _scene_axes(figure: Figure, theme: Theme, plain: bool, width_mm: float | None) -> Axes:
-    """Give an empty ``figure`` its size, and axes for one scene."""
+def _scene_axes(
+    figure: Figure, theme: Theme, plain: bool, width_mm: float | None, above: float = ABOVE
+) -> Axes:
+    """Give an empty ``figure`` its size, and axes for one scene with a caption of ``above`` inches."""
     width = WIDTH
     if width_mm is not None:
         enough = math.isfinite(width_mm) and width_mm >= MIN_WIDTH_MM
@@ -281,32 +288,15 @@ def _scene_axes(figure: Figure, theme: Theme, plain: bool, width_mm: float | Non
     border = PLAIN_BORDER if plain else BORDER
     side = width - 2 * border
     has_legend = not plain and 72 * side >= SMALL_PANEL
-    above = border
-    if not plain:
-        above = ABOVE if has_legend else SMALL_ABOVE
+    if plain:
+        above = border
+    elif not has_legend:
+        above = SMALL_ABOVE
     below = BELOW if has_legend else border
     height = below + side + above
     figure.set_size_inches(width, height)
     figure.set_facecolor(theme.paper)
     return figure.add_axes((border / width, below / height, side / width, side / height))
-
-
-def legend_alone(figure: Figure) -> Figure:
-    """Reduce a picture of :func:`draw_scene` or :func:`draw_lane_map` to its legend and colour bar.
-
-    Example:
-        >>> save_scene(legend_alone(draw_scene(scenario, forecast)), "legend.pdf")  # doctest: +SKIP
-    """
-    axes = figure.axes[0]
-    kept = [*axes.child_axes, axes.get_legend()]
-    for artist in axes.get_children():
-        artist.set_visible(artist in kept)
-    # The legend hangs below the scene, which comes to lie above the figure.
-    x, _, width, height = axes.get_position().bounds
-    side = height * figure.get_figheight()
-    figure.set_figheight(BELOW)
-    axes.set_position((x, 1.0, width, side / BELOW))
-    return figure
 
 
 def predicted_rows(scenario: Scenario, forecast: Forecast) -> np.ndarray:

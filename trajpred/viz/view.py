@@ -1,4 +1,4 @@
-"""The window of a picture on the city frame, and how lines, polygons and labels are placed in it."""
+"""The window of a picture on the city frame, and how lines and polygons are placed in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 
 from trajpred.data.forecast import Forecast
-from trajpred.data.geometry import unit_vector
 from trajpred.data.scenario import Scenario
 from trajpred.viz.style import LIGHT, Theme
 
@@ -20,20 +19,6 @@ from trajpred.viz.style import LIGHT, Theme
 MIN_RADIUS_M = 28.0
 #: Room around histories and futures for end markers and labels.
 MARGIN = 1.15
-#: Candidate positions of a label: turns from the preferred direction (radians).
-TURNS = np.deg2rad([0, 25, -25, 50, -50, 75, -75, 105, -105, 140, -140, 180])
-#: Candidate positions of a label: gaps to the anchor (points).
-GAPS = np.array([5.0, 12.0, 20.0, 30.0, 42.0])
-#: Cost of covering a label.
-LABEL_COST = 1000.0
-#: Cost of covering a point.
-POINT_COST = 3.0
-#: Cost of a gap, per point.
-GAP_COST = 0.5
-#: Cost of a turn, per radian.
-TURN_COST = 1.5
-#: An anchor weighs as much as this many points: lines stay readable where a piece is covered, markers do not.
-ANCHOR_POINTS = 6
 
 
 @dataclass(frozen=True)
@@ -96,47 +81,6 @@ def fit(scenario: Scenario, *forecasts: Forecast) -> tuple[np.ndarray, float]:
     centre = (low + high) / 2
     radius = MARGIN * float((high - low).max()) / 2 + 3.0
     return centre, max(MIN_RADIUS_M, radius)
-
-
-def place_labels(
-    anchors: np.ndarray, directions: np.ndarray, sizes: np.ndarray, obstacles: np.ndarray
-) -> np.ndarray:
-    """Choose the centres of labels greedily, in the given order; all lengths in points on paper.
-
-    A label that would cover an earlier one wherever it goes is omitted.
-
-    Args:
-        anchors: ``[M, 2]`` what each label belongs to.
-        directions: ``[M]`` radians, the preferred direction from anchor to label.
-        sizes: ``[M, 2]`` width and height of each label.
-        obstacles: ``[O, 2]`` points that should stay visible.
-
-    Returns:
-        ``[M, 2]`` centres, NaN of omitted labels.
-    """
-    gap_grid, turn_grid = np.meshgrid(GAPS, TURNS)
-    gap = gap_grid.ravel()
-    turn = turn_grid.ravel()
-    points = np.concatenate((np.repeat(anchors, ANCHOR_POINTS, axis=0), obstacles))
-    centres = np.zeros((0, 2))
-    for anchor, along, size in zip(anchors, directions, sizes, strict=True):
-        ray = unit_vector(along + turn)
-        # From the anchor to the centre when the border of the label is `gap` away along the ray.
-        half = np.min(size / 2 / np.maximum(np.abs(ray), 1e-9), axis=1)
-        candidates = anchor + ray * (gap + half)[:, None]
-        cost = GAP_COST * gap + TURN_COST * np.abs(turn)
-        cost += POINT_COST * _count_within(candidates, points, size / 2 + 1.0)
-        cost += LABEL_COST * _count_within(candidates, centres, (size + sizes[: len(centres)]) / 2 + 1.0)
-        best = np.full(2, np.nan)
-        if cost.min() < LABEL_COST:
-            best = candidates[cost.argmin()]
-        centres = np.concatenate((centres, best[None]))
-    return centres
-
-
-def _count_within(centres: np.ndarray, points: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """Count the ``points`` ``[M, 2]`` within ``reach`` (x, y) of each of ``centres`` ``[C, 2]``."""
-    return (np.abs(centres[:, None] - points) < reach).all(axis=-1).sum(axis=1)
 
 
 def add_lines(axes: Axes, lines: Iterable[np.ndarray], layer: float, **look: Any) -> None:

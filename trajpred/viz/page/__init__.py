@@ -24,6 +24,7 @@ from trajpred.predictors.derived import StreamedPredictor
 from trajpred.predictors.perturbations import road_users
 from trajpred.predictors.perturbations import without as remove_tracks
 from trajpred.predictors.predictor import Predictor, in_batches
+from trajpred.viz.labels import PLACEMENT
 from trajpred.viz.page.data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 
@@ -31,6 +32,7 @@ from trajpred.viz.style import THEMES, Role, Theme
 SCRIPTS: tuple[str, ...] = (
     "data.js",
     "view.js",
+    "labels.js",
     "draw_map.js",
     "draw_agents.js",
     "draw_modes.js",
@@ -122,6 +124,7 @@ def pack_page(
         "facts": list(FACTS),
         "heads": heads,
         "streams": has_streams,
+        "placement": PLACEMENT,
         "removes": any(scene["removed"] for scene in scenes),
         "themes": {name: page_colors(theme) for name, theme in THEMES.items()},
     }

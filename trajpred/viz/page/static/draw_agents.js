@@ -19,6 +19,7 @@ const MIN_MOVED_M = 1; // in the last second; road users of unknown type that mo
 const MIN_SIZE_PX = 6;
 const MIN_HOLLOW_PX = 13; // large enough to recognise as hollow
 const UNSEEN_FONT = '10px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+const STAR_PX = 16;
 const FADES = 8; // steps of opacity along a history
 
 /** Place an outline at a pixel, turned counter-clockwise by `heading`, of a size in pixels. */
@@ -53,6 +54,11 @@ function traceBody(pane, scene, track, step, { extra = 0, smallest = 0 } = {}) {
 /** Length and width of a track in pixels. */
 function bodySize(scene, track) {
   return scene.size_m[track].map((metres) => Math.max(metres * camera.scale, MIN_SIZE_PX));
+}
+
+/** Opposite corners of a square around a pixel. */
+function squareAt([x, y], half) {
+  return [[x - half, y - half], [x + half, y + half]];
 }
 
 /** Pixels all over the body of a track, which labels avoid. */
@@ -103,7 +109,7 @@ function isRemoved(scene, track) {
 }
 
 /** Draw each track as the outline of its type, coloured by role; removed and lost ones hollow, the selected one ringed. */
-function drawAgents(pane, scene, tracks, step, colors) {
+function drawAgents(pane, scene, tracks, step, colors, clutter) {
   const { ctx } = pane;
   pane.usePixels();
   ctx.globalAlpha = state.step > step ? 0.55 : 1; // the last recorded state
@@ -112,14 +118,19 @@ function drawAgents(pane, scene, tracks, step, colors) {
     const lost = isLost(pane, scene, track, step);
     const body = traceBody(pane, scene, track, step, { smallest: removed ? MIN_HOLLOW_PX : 0 });
     ctx.setLineDash(removed ? [3, 2.5] : []);
-    if (removed) pane.fillPath(colors.ground, colors.ink, 1.6);
+    if (removed) {
+      pane.fillPath(colors.ground, colors.ink, 1.6);
+      clutter.block(bodyPixels(pane, scene, track, step));
+    }
     else if (lost) pane.fillPath(colors.ground, colors.role_edge[scene.role[track]], 1.6);
     else pane.fillPath(colors.role[scene.role[track]], colors.role_edge[scene.role[track]], 1);
     ctx.setLineDash([]);
     if (lost) {
       Object.assign(ctx, { font: UNSEEN_FONT, textAlign: "center", textBaseline: "top", lineJoin: "round" });
       const below = Math.max(...body.size) / 2 + 3;
-      drawText(ctx, unseenText(scene, track, step), [body.pixel[0], body.pixel[1] + below], colors.muted, colors.halo);
+      const [x, y] = [body.pixel[0], body.pixel[1] + below];
+      drawText(ctx, unseenText(scene, track, step), [x, y], colors.muted, colors.halo);
+      clutter.block([[x - 24, y], [x + 24, y + 12]]);
     }
     if (body.shape === RECTANGLE && !removed && !lost) {
       const nose = Math.min(0.55 * Math.min(...body.size), 14);
@@ -151,7 +162,7 @@ function drawTruths(pane, scene, tracks, colors) {
       continue;
     }
     pane.ctx.beginPath();
-    traceOutline(pane.ctx, STAR, pane.toPixels(path.at(-1)), 0, [16, 16]);
+    traceOutline(pane.ctx, STAR, pane.toPixels(path.at(-1)), 0, [STAR_PX, STAR_PX]);
     pane.fillPath(color, colors.halo, 1);
   }
 }

@@ -98,16 +98,16 @@ function shareAnchor(pane, scene, step, { track, lane }) {
 }
 
 /** Write the largest visible shares beside their senders. */
-function drawShares(pane, scene, step, colors, labels) {
-  const receiver = pane.toPixels(scene.position(state.selected, step));
-  const senders = drawnSenders(pane, scene).toReversed();
-  const anchored = senders.map((one) => ({ ...one, anchor: shareAnchor(pane, scene, step, one) })).filter((one) => one.anchor);
-  const look = { text: colors.attention, halo: colors.halo, leader: colors.attention };
-  for (const { anchor, share, track } of anchored.slice(0, MAX_SHARE_LABELS)) {
-    if (track !== null) labels.avoid.push(...bodyPixels(pane, scene, track, step));
-    const direction = Math.atan2(anchor[1] - receiver[1], anchor[0] - receiver[0]);
-    drawLabel(pane, percent(share), anchor, direction, look, labels);
-  }
+function drawShares(pane, scene, step, colors, clutter) {
+  const receiver = scene.position(state.selected, step);
+  const anchored = drawnSenders(pane, scene).toReversed().map((one) => ({ ...one, anchor: shareAnchor(pane, scene, step, one) }));
+  const shown = anchored.filter(({ anchor }) => anchor).slice(0, MAX_SHARE_LABELS);
+  const labels = shown.map(({ anchor, share, track }) => {
+    if (track !== null) clutter.avoid(bodyPixels(pane, scene, track, step));
+    const [x, y] = pane.toMetres(anchor);
+    return { text: percent(share), anchor, direction: Math.atan2(y - receiver[1], x - receiver[0]) };
+  });
+  drawLabels(pane, labels, { text: colors.attention, halo: colors.halo, leader: colors.attention }, clutter);
 }
 
 /** The lane with the largest share at a pixel, or null. */

@@ -28,13 +28,13 @@ function draw(pane, scene) {
   const scored = scene.tracks.filter((track) => track !== selected && !isRemoved(scene, track)
     && (track === scene.focal || (layers.agents && scene.role[track] === "SCORED")));
   const predicted = pane.m >= 0 && layers.modes;
-  const labels = { placed: [], ends: [], avoid: [] };
+  const clutter = new Clutter(pane);
   if (layers.map) pane.mapCache.draw(pane, scene, colors);
   else pane.clear(colors.background);
   drawAttentionLines(pane, scene, recorded, colors);
   if (layers.history) drawHistories(pane, scene, visible.filter((track) => !isRemoved(scene, track)), recorded, colors);
   if (predicted && layers.band) drawBands(pane, scene, selected, colors);
-  drawAgents(pane, scene, visible.filter((track) => track !== selected), recorded, colors);
+  drawAgents(pane, scene, visible.filter((track) => track !== selected), recorded, colors, clutter);
   if (predicted && layers.others) scored.forEach((track) => drawFaintModes(pane, scene, track, colors));
   if (layers.truth) drawTruths(pane, scene, scored, colors);
   drawAttentionRings(pane, scene, recorded, colors);
@@ -43,10 +43,11 @@ function draw(pane, scene) {
   if (predicted) drawOriginalModes(pane, scene, selected, colors);
   if (predicted) drawModes(pane, scene, selected, step, colors);
   if (layers.truth) drawTruths(pane, scene, [selected], colors);
-  drawAgents(pane, scene, visible.filter((track) => track === selected), recorded, colors);
-  if (predicted && layers.labels) drawProbabilities(pane, scene, selected, colors, labels);
-  drawShares(pane, scene, recorded, colors, labels);
-  extension.draw?.(pane, scene, colors);
+  drawAgents(pane, scene, visible.filter((track) => track === selected), recorded, colors, clutter);
+  avoidFutures(pane, scene, selected, clutter);
+  extension.draw?.(pane, scene, colors, clutter);
+  if (predicted && layers.labels) drawProbabilities(pane, scene, selected, colors, clutter);
+  drawShares(pane, scene, recorded, colors, clutter);
   drawScaleBar(pane, colors);
 }
 
