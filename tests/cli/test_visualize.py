@@ -17,8 +17,10 @@ from tests.conftest import SAMPLE, run
 from tests.store.scenarios import made
 from trajpred.cli.scenarios import choose
 from trajpred.cli.visualize import file_stems
+from trajpred.data.scenario import Scenario
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
+from trajpred.sources.windows import Windows
 
 VAL = [one.name for one in discover(SAMPLE)["val"]]
 #: The only one of the sample's test split; it has no future.
@@ -98,6 +100,31 @@ def test_an_unreadable_scenario_does_not_stop_the_others(
     assert run("visualize", "--raw", raw, "--out", page) == 1
     assert VAL[0] in page.read_text()
     assert VAL[1] not in page.read_text()
+
+
+def test_code_for_scripts_reads_what_was_chosen_with_public_names(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(one: RawScenario, options: Windows) -> Scenario:
+        return made(scenario_id=f"{one.name} {one.part} {options.every_s}")
+
+    listed = {"val": [RawScenario("a", SAMPLE, ("recording", 3))]}
+    monkeypatch.setitem(SOURCES, "made", Source(lambda *_: listed, read, options=Windows))
+    found = [
+        *choose(store, None, "val", [], 2),
+        *choose(SAMPLE, "argoverse2", "val", [], 1),
+        *choose(SAMPLE, "made", "val", [], 1, Windows(every_s=0.5)),
+    ]
+    for choice in found:
+        imports, reading = choice.code
+        assert "cli" not in imports
+        assert "*" not in imports
+        names: dict[str, Any] = {}
+        exec(imports, names)
+        scenario = eval(reading, names)
+        assert scenario.scenario_id == choice.read().scenario_id
+        np.testing.assert_array_equal(scenario.tracks.position, choice.read().tracks.position)
+    assert len(found) == 4
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])

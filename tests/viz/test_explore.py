@@ -138,7 +138,7 @@ def test_wrong_edits_are_named(edits: Any, sentence: str) -> None:
 @pytest.fixture(scope="module")
 def explorer() -> Explorer:
     names = ["constant_velocity", "lane_following"]
-    reading = "from tests.viz.scenes import make_map, make_scenario\nscenario = make_scenario(map=make_map())"
+    reading = "from tests.viz.scenes import make_map, make_scenario", "make_scenario(map=make_map())"
     scene = make_scenario(map=make_map())
     return Explorer([scene], {name: load_predictor(name) for name in names}, lambda name: reading)
 

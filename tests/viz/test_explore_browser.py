@@ -25,7 +25,7 @@ SETTLED = """!editor.busy && !editor.waiting && editor.edits === editor.accepted
 @pytest.fixture(scope="module")
 def address(scenes: list[Scenario], model: Predictor) -> Iterator[str]:
     models = {"argoverse-nano": model, "lane_following": load_predictor("lane_following")}
-    with Server(Explorer(scenes, models, lambda name: f"scenario = {name!r}")) as server:
+    with Server(Explorer(scenes, models, lambda name: ("", repr(name)))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.url
@@ -105,6 +105,50 @@ def test_dragging_moves_turns_and_speeds_up(
     settle(browser)
     assert "minFDE6" in browser.ask("panes[0].summary.textContent")
     assert "edits" not in browser.ask("location.hash")
+
+
+@pytest.mark.parametrize("width", [390, 800, 1300])
+def test_labels_keep_off_the_handle_and_names_are_short(browser: Browser, address: str, width: int) -> None:
+    """Boxes are recorded as the pane is drawn: of labels, of the handle and of what else they avoid."""
+    browser.size(width, 850)
+    settle(browser, address + TURN)
+    browser.do("""{
+        window.drawn = [];
+        const make = extension.draw;
+        extension.draw = (pane, scene, colors, clutter) => {
+          drawn.push(clutter.boxes);
+          window.blocked = clutter.boxes.length;
+          make(pane, scene, colors, clutter);
+        };
+        0;
+    }""")
+    for key in "663":
+        browser.key(key)
+    browser.do("toggleLane(state.scene.position(state.selected, state.scene.now)); drawn.length = 0")
+    settle(browser)
+    boxes = np.array(browser.ask("drawn.at(-1)"))
+    apart = np.abs(boxes[:, None, :2] - boxes[:, :2]) - boxes[:, None, 2:] - boxes[:, 2:]
+    blocked = browser.ask("blocked")  # body, star and scale bar, which may overlap each other
+    overlap = (apart.max(axis=-1) < 0) & ~np.eye(len(boxes), dtype=bool)
+    assert len(boxes) > blocked + 2
+    assert not overlap[blocked:].any(), "labels, and the handle after its own"
+    names = browser.ask("[...document.querySelectorAll('#shifts button')].map(e => e.firstChild.textContent)")
+    assert names
+    assert all(len(name.split()[-1]) <= 10 for name in names)
+    chosen = browser.ask("state.selected")
+    browser.do("document.querySelector('#shifts li:last-child button').click()")
+    assert browser.ask("state.selected") != chosen or len(names) == 1
+    assert "removed lane" in browser.ask("get('legend').textContent")
+    browser.do("get('script').click()")
+    fits = (
+        "(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)(document.querySelector('#code pre'))"
+    )
+    assert browser.ask(fits), "not cut off"
+    script = browser.ask("document.querySelector('#code pre').textContent")
+    assert "cli" not in script
+    assert "import *" not in script
+    assert browser.errors == []
+    browser.size(1280, 800)
 
 
 def test_everything_can_be_edited_with_keys(browser: Browser, address: str) -> None:

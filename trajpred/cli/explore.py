@@ -66,21 +66,17 @@ def explore(
         require(not predictions_files(predictor), "checkpoint", fixed)
     if map is not None:
         scenarios = [scenario_on(load_map(map).lanes, map.stem)]
+        imports = "from trajpred import read_map\nfrom trajpred.viz.explore import scenario_on"
+        code = {map.stem: (imports, f"scenario_on(read_map({str(map)!r}), {map.stem!r})")}
     else:
-        scenarios = read_all(choose(folder, source, split, scenario or [], limit, options))
-
-    def reading(name: str) -> str:
-        if map is not None:
-            return f"scenario = scenario_on(read_map({str(map)!r}), {name!r})"
-        kind = type(options)
-        imports = "" if options is None else f"from {kind.__module__} import {kind.__name__}\n\n"
-        given = f"{folder!r}, {source!r}, {split!r}, [{name!r}], 1, {options!r}"
-        return f"{imports}scenario = choose({given})[0].read()"
+        choices = choose(folder, source, split, scenario or [], limit, options)
+        scenarios = read_all(choices)
+        code = {choice.name: choice.code for choice in choices}
 
     def skip(scenario: Scenario, error: Exception) -> None:
         report_skipped(scenario.scenario_id, error)
 
-    with Server(Explorer(scenarios, predictors, reading, skip)) as server:
+    with Server(Explorer(scenarios, predictors, code.__getitem__, skip)) as server:
         print(f"{server.url}\nCtrl-C ends it.", flush=True)
         if sys.stdout.isatty():
             webbrowser.open(server.url)

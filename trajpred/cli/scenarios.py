@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -113,10 +114,15 @@ def open_split(store: Path | None, split: str, half: Half | None = None) -> Scen
 
 @dataclass(frozen=True)
 class Choice:
-    """A scenario that was found but not yet read."""
+    """A scenario that was found but not yet read.
+
+    Attributes:
+        code: the imports and the expression that read it with public names, for scripts.
+    """
 
     name: str
     load: Callable[[], Scenario]
+    code: tuple[str, str] = ("", "")
 
     def read(self) -> Scenario:
         """Read the scenario. Raises: DataError on any failure."""
@@ -187,7 +193,11 @@ def choose(
     choices: list[Choice] = []
     for name, rows in find_scenarios(store, names, first=split):
         row = rows.index(name)
-        choices.append(Choice(name, partial(rows.__getitem__, row)))
+        code = (
+            "from trajpred.store import ScenarioStore",
+            f"ScenarioStore({str(store)!r}, {rows.split!r})[{row}]",
+        )
+        choices.append(Choice(name, partial(rows.__getitem__, row), code))
     return choices
 
 
@@ -209,7 +219,24 @@ def _from_raw(
             for scenario in splits[name]:
                 by_id[scenario.name] = scenario
         chosen = [by_id[complete_id(name, by_id)] for name in names]
-    return [Choice(scenario.name, partial(reader.scenario, scenario, options)) for scenario in chosen]
+    return [
+        Choice(
+            scenario.name, partial(reader.scenario, scenario, options), _code_of(source, scenario, options)
+        )
+        for scenario in chosen
+    ]
+
+
+def _code_of(source: str, scenario: RawScenario, options: object) -> tuple[str, str]:
+    """Return :attr:`Choice.code` of a scenario in raw data."""
+    imports = ["from pathlib import Path", "from trajpred.sources import RawScenario, find_source"]
+    given = [repr(scenario)]
+    if options is not None:
+        kind = type(options)
+        imports.append(f"from {kind.__module__} import {kind.__name__}")
+        given.append(repr(options))
+    reading = f"find_source({source!r}).scenario({', '.join(given)})"
+    return "\n".join(imports), re.sub(r"\b(Posix|Windows)Path\(", "Path(", reading)
 
 
 def _discover(reader: Source, raw: Path, split: str, options: object) -> dict[str, list[RawScenario]]:

@@ -7,6 +7,7 @@ and y of its centre, and half its width and height.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ from trajpred.viz.view import View
 
 #: Turns (degrees) from the preferred direction, and gaps from an anchor to the border of its label: together,
 #: the candidates; the space that labels keep from boxes; what each candidate costs, by what it does.
-PLACEMENT = {
+PLACEMENT: dict[str, Any] = {
     "turns": [0, 25, -25, 50, -50, 75, -75, 105, -105, 140, -140, 180],
     "gaps": [5.0, 9.0, 14.0, 20.0, 30.0, 42.0, 56.0],
     "space": 1.0,

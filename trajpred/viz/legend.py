@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -74,8 +75,8 @@ def draw_entries(axes: Axes, view: View, entries: Sequence[Line2D], share: float
 
 def _draw_columns(
     axes: Axes,
-    ink: str,
-    entries: Sequence[Line2D],
+    ink: Any,
+    entries: Sequence[Any],
     most: int,
     room: float,
     corner: tuple[float, float],
@@ -103,7 +104,7 @@ def _draw_columns(
         legend.set_zorder(Layer.LABEL)
         for text in legend.get_texts():
             text.set_parse_math(False)
-        size = legend.get_window_extent().size * 72 / axes.figure.dpi
+        size = np.asarray(legend.get_window_extent().size) * 72 / axes.figure.dpi
         if SLACK * size[0] <= room:
             break
     return size
@@ -138,7 +139,7 @@ def legend_alone(figure: Figure, width_mm: float | None = None) -> Figure:
     axes.set_position((MARGIN / width, MARGIN / height, room / width, 1.0 - 2 * MARGIN / height))
     length = min(BAR_LENGTH, room - 4 * MARGIN)
     for bar in bars:
-        bar.set_axes_locator(None)
+        bar.set_axes_locator(None)  # type: ignore[arg-type]
         bottom = (MARGIN + BAR_ABOVE) / height
         bar.set_position((3 * MARGIN / width, bottom, length / width, BAR_WIDTH / height))
         if length < BAR_LENGTH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -208,7 +209,7 @@ def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) ->
         gid="removed",
     )
     without = "without it" if len(what_if.removed) == 1 else "without them"
-    dashed = {"linestyle": REMOVED_DASHES, "linewidth": REMOVED_WIDTH}
+    dashed: dict[str, Any] = {"linestyle": REMOVED_DASHES, "linewidth": REMOVED_WIDTH}
     return [
         Line2D([], [], color=color, label="removed road user", **dashed),
         Line2D([], [], color=color, linewidth=RIBBON_WIDTH, alpha=0.5, label=f"future {without}"),

@@ -8,6 +8,7 @@ const [MOVE_M, TURN, MAX_SPEED] = [0.5, Math.PI / 36, 60]; // by a key: metres, 
 const MIN_SHIFT_M = 0.05; // of mean futures that are listed
 const HINT = "Drag a road user, or the handle ahead of the selected one; go back in time to predict from there.";
 const LANE_M = 4; // from a centreline to a click on it
+const [LANE_DASH, KNOB_PX] = [[2, 4], 6]; // of lanes taken away; radius of the handle
 const editor = {
   recorded: null, // the scene as it was recorded
   known: null, // forecasts of the recorded scene as of a time: {observed, models}
@@ -75,6 +76,7 @@ function show(scene, edits, script) {
   add(get("shifts"), "li", moved.length ? `mean futures moved by metres${index.models.length > 1 ? ", A · B" : ""}:` : HINT);
   for (const { track, shifts } of moved) {
     const row = add(add(get("shifts"), "li"), "button", trackNames(scene, [track]));
+    row.title = scene.track_id[track];
     add(row, "b", ` ${shifts.map((shift) => shift?.toFixed(2) ?? "–").join(" · ")}`);
     row.addEventListener("click", () => select(track));
   }
@@ -203,21 +205,28 @@ extension.clicked = (pane, pixel) => {
   return editor.takesLanes;
 };
 
-/** Draw the lanes that are taken away, and the handle. */
-extension.draw = (pane, scene, colors) => {
+/** Draw the lanes that are taken away, and the handle, which labels avoid. */
+extension.draw = (pane, scene, colors, clutter) => {
   for (const name of editor.edits.lanes) {
     const line = scene.lines.centerline[editor.recorded.lane_id.indexOf(name)] ?? [];
     pane.strokeLine(line, { color: colors.halo, width: 4.5 });
-    pane.strokeLine(line, { color: colors.role.FOCAL, width: 2, dash: [2, 4] });
+    pane.strokeLine(line, { color: colors.ink, width: 2, dash: LANE_DASH });
   }
   const handle = handleOf(pane);
   if (!handle) return;
   const ends = [handle.front, handle.pixel].map((pixel) => pane.toMetres(pixel));
   pane.strokeLine(ends, { color: colors.halo, width: 4.5 });
   pane.strokeLine(ends, { color: colors.ink, width: 1.6 });
-  pane.fillCircle(ends[1], 6, colors.halo, colors.ink, 1.6);
-  Object.assign(pane.ctx, { font: LABEL_FONT, textAlign: "center", textBaseline: "middle", lineJoin: "round" });
-  drawText(pane.ctx, `${handle.speed.toFixed(1)} m/s`, [handle.pixel[0], handle.pixel[1] - 15], colors.ink, colors.halo);
+  pane.fillCircle(ends[1], KNOB_PX, colors.halo, colors.ink, 1.6);
+  const label = { text: `${handle.speed.toFixed(1)} m/s`, anchor: handle.pixel, direction: handle.heading - Math.PI / 2 };
+  drawLabels(pane, [label], { text: colors.ink, halo: colors.halo, leader: colors.ink }, clutter);
+  clutter.block(squareAt(handle.pixel, KNOB_PX + 2));
+};
+
+/** Name in the legend what is taken away. */
+extension.legend = (line, colors) => {
+  const style = `stroke-width="2" stroke-dasharray="${LANE_DASH.join(" ")}"`;
+  if (editor.edits.lanes.length) line(colors.ink, "removed lane", style);
 };
 
 extension.address = () => {
@@ -279,6 +288,8 @@ function initEditor() {
   const code = Object.assign(add(document.body, "dialog"), { id: "code" });
   const form = Object.assign(add(code, "form"), { method: "dialog" });
   add(form, "h2", "The same in Python");
+  const copy = Object.assign(add(form, "button", "Copy"), { type: "button" });
+  copy.addEventListener("click", () => copyText(editor.script, copy));
   add(form, "button", "✕").ariaLabel = "Close";
   add(code, "pre");
   const help = { "4 6 2 8": "move the selected road user", "7 9, 1 3": "turn it, make it slower or faster",

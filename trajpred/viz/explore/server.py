@@ -38,12 +38,11 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 #: What repeats an edit in Python.
-SCRIPT = """from pathlib import *
-from trajpred import load_predictor, plot_scenario, read_map
-from trajpred.cli.scenarios import choose
-from trajpred.viz.explore import apply, at_step, scenario_on
+SCRIPT = """from trajpred import load_predictor, plot_scenario
+from trajpred.viz.explore import apply, at_step
+{imports}
 
-{reading}
+scenario = {reading}
 changed = apply(at_step(scenario, {observed}), {edits})
 for number, model in enumerate({models}):
     [forecast] = load_predictor(model)([changed])
@@ -57,7 +56,7 @@ class Explorer:
     Args:
         scenarios: at least one.
         predictors: by the name or path that loads each; one, or two to compare.
-        reading: makes the Python that reads a scenario by its id as ``scenario``, for scripts.
+        reading: makes, for scripts, the imports and the expression that read a scenario by its id.
         on_error: called for each scenario that cannot be shown, and is omitted.
     """
 
@@ -65,7 +64,7 @@ class Explorer:
         self,
         scenarios: Sequence[Scenario],
         predictors: Mapping[str, Predictor],
-        reading: Callable[[str], str],
+        reading: Callable[[str], tuple[str, str]],
         on_error: Callable[[Scenario, Exception], None] | None = None,
     ) -> None:
         self.predictors = predictors
@@ -118,8 +117,13 @@ class Explorer:
             reply = pack_tracks(shown, origin) | {"without": without, "removed": removed}
             if request.get("models"):
                 reply["models"] = [pack_model(recorded, result, origin) for result in results]
+        imports, reading = self.reading(name)
         reply["script"] = SCRIPT.format(
-            reading=self.reading(name), observed=observed, edits=edits, models=list(self.predictors)
+            imports=imports,
+            reading=reading,
+            observed=observed,
+            edits={part: content for part, content in edits.items() if content},
+            models=list(self.predictors),
         )
         return reply
 

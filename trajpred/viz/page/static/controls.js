@@ -106,7 +106,7 @@ function initControls() {
     });
     if (name === "attention") initHeads();
   }
-  get("link").addEventListener("click", copyLink);
+  get("link").addEventListener("click", () => copyText(location.href, get("link")));
   get("save").addEventListener("click", savePicture);
   get("keys").addEventListener("click", () => get("help").showModal());
   get("more").addEventListener("click", () => document.body.classList.toggle("more-open"));
@@ -182,7 +182,7 @@ function onKey(event) {
     "-": () => zoom(0.8),
     n: () => selectNext(1),
     p: () => selectNext(-1),
-    c: copyLink,
+    c: () => get("link").click(),
     s: savePicture,
     "/": () => { document.body.classList.add("list-open"); get("search").focus(); },
     "?": () => get("help").showModal(),

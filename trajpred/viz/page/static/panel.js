@@ -22,8 +22,10 @@ function typeName(scene, track) {
   return scene.type[track].replaceAll("_", " ");
 }
 
+/** Types and ids of tracks, of long ids the first characters. */
 function trackNames(scene, tracks) {
-  return tracks.map((track) => `${typeName(scene, track)} ${scene.track_id[track]}`).join(", ");
+  const short = (id) => (id.length > 10 ? id.slice(0, 8) : id);
+  return tracks.map((track) => `${typeName(scene, track)} ${short(scene.track_id[track])}`).join(", ");
 }
 
 /** Draw a bar of a round length (1, 2 or 5 times a power of ten) at the lower left. */
@@ -113,9 +115,10 @@ function updateLegend(scene, colors) {
   if (state.layers.attention) line(colors.attention, "attention", 'stroke-width="5" opacity="0.7"');
   if (state.layers.without && scene.without.length) {
     const hollow = '<rect x="1" y="1" width="10" height="10" fill="none" stroke-dasharray="3 2"/>';
-    if (scene.removed.length) entry(hollow, colors.ink, "removed");
+    if (scene.removed.length) entry(hollow, colors.ink, "removed road user");
     line(colors.muted, "original future", 'stroke-width="1.6" stroke-dasharray="5 4"');
   }
+  extension.legend?.(line, colors);
 }
 
 /** The topmost track whose body is at a pixel, or null. */
@@ -141,7 +144,7 @@ function describe(pane, scene, { track, mode, lane }) {
   if (lane) return [`${attentionLanes(scene)[lane.lane].kind} · ${exact(lane.share)}`, describeHeads(scene, state.selected)];
   if (mode) return describeMode(pane, scene, mode, exact);
   const speed = scene.speeds[track][scene.recorded(state.step)];
-  const lines = [trackNames(scene, [track]), `${ROLE_NAMES[scene.role[track]]} · ${speed.toFixed(1)} m/s`];
+  const lines = [`${typeName(scene, track)} ${scene.track_id[track]}`, `${ROLE_NAMES[scene.role[track]]} · ${speed.toFixed(1)} m/s`];
   const step = scene.recorded(state.step);
   if (isLost(pane, scene, track, step)) lines.push(`last seen ${unseenText(scene, track, step)}`);
   const sender = drawnSenders(pane, scene).find((one) => one.track === track);

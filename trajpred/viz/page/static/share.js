@@ -2,14 +2,15 @@
 
 const HEADER_PX = 42; // two lines of text above each scene of a saved picture
 
-/** Copy the address of the current scenario and time; where the browser forbids it, show it. */
-async function copyLink() {
+/** Copy a text, and say so on a button; where the browser forbids it, show the text. */
+async function copyText(text, button) {
+  const label = button.textContent;
   try {
-    await navigator.clipboard.writeText(location.href);
-    get("link").textContent = "Copied";
-    setTimeout(() => { get("link").textContent = "Copy link"; }, 1500);
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 1500);
   } catch {
-    prompt("Link", location.href);
+    prompt(label, text);
   }
 }
 
