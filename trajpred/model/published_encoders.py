@@ -159,7 +159,7 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         if self.context is not None:
             return self._interact_with_context(x, graph, self.context)
         for conv, state in zip(self.convs, self.states, strict=True):
-            features = graph.features if conv.takes_sender_edge_input else None
+            features = graph.features if conv.sender_edge_feature is not None else None
             received = conv(x, graph.index, features)
             x = state(torch.cat((x, received), -1))
         return self.norm(x)
@@ -168,7 +168,7 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         """Exchange information through one state per scene, which starts from ``initial``."""
         context = initial.expand(graph.heading.shape[0], -1)
         for conv, state in zip(self.convs, self.states, strict=True):
-            if conv.takes_sender_edge_input:
+            if conv.sender_edge_feature is not None:
                 edge_batch = graph.scene[graph.index[0]]
                 context = conv((x, context), None, graph.features, edge_batch=edge_batch)
             else:

@@ -10,7 +10,6 @@ from trajpred.nn.attention import (
     mlp,
 )
 from trajpred.nn.edge_attention import EdgeAttention
-from trajpred.nn.published.any_to_any import CONTEXT, SOURCE, TARGET, ReceiverTag
 from trajpred.nn.published.gat import GATEncoder, GATLayer
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
@@ -20,7 +19,13 @@ from trajpred.nn.published.graph_transformer import (
     laplacian_positional_encoding,
     random_walk_positional_encoding,
 )
-from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
+from trajpred.nn.published.multi_head_attention import (
+    CONTEXT,
+    SOURCE,
+    TARGET,
+    MultiHeadAttentionConv,
+    ReceiverTag,
+)
 from trajpred.nn.published.padded_attention import (
     BiasedEncoderLayer,
     PaddedAttention,

@@ -1,18 +1,24 @@
-"""Flattened graphs: reductions over the edges of each receiver, many graphs in one, stars."""
+"""Flattened graphs: softmax and sum over the edges of each receiver, many graphs in one, stars."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import scatter
 
 #: Finite stand-in for -inf. Differences stay finite, so a receiver without edges never produces NaN.
 LOWEST = -1e30
-#: The types of :func:`reduce_items`; several are joined by ``|``, and their results then concatenated.
-REDUCE_TYPES = ("sum", "mean", "max", "max_no_inf", "min", "min_no_inf", "prod")
+
+T = TypeVar("T", int, Tensor)
+
+
+def both(x: T | tuple[T, T]) -> tuple[T, T]:
+    """Return (value of the senders, value of the receivers) from such a pair or from one value for both."""
+    if isinstance(x, (int, Tensor)):
+        return x, x
+    return x
 
 
 def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
@@ -39,7 +45,8 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
     if score.dtype in (torch.float16, torch.bfloat16):
         logits = score.float()
     shape = (num_receivers, *score.shape[1:])
-    index = _expand(receiver, logits)
+    channels = logits.ndim - 1
+    index = receiver.reshape(-1, *[1] * channels).expand_as(logits)
     lowest = logits.new_full(shape, LOWEST)
     # The maximum cancels in the quotient, so it needs no gradient.
     highest = lowest.scatter_reduce(0, index, logits.detach(), "amax", include_self=True)
@@ -56,45 +63,6 @@ def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
     """
     zeros = value.new_zeros(num_receivers, *value.shape[1:])
     return zeros.index_add(0, receiver, value)
-
-
-def reduce_items(value: Tensor, receiver: Tensor, num_receivers: int, reduce_type: str = "sum") -> Tensor:
-    """Reduce ``[items, ...]`` to ``[num_receivers, ...]`` by one of :data:`REDUCE_TYPES`.
-
-    Receivers without items get 0 (sum, mean, and the types with ``_no_inf``), 1 (prod), or the lowest (max)
-    or highest (min) finite number of the dtype.
-
-    Raises:
-        ValueError: for another reduce type.
-    """
-    kinds = reduce_type.split("|")
-    if not set(kinds) <= set(REDUCE_TYPES):
-        names = ", ".join(REDUCE_TYPES)
-        raise ValueError(f"reduce_type must be one of {names}, or several joined by '|', not {reduce_type!r}")
-    parts = [_reduce(value, receiver, num_receivers, kind) for kind in kinds]
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(parts, -1)
-
-
-def _reduce(value: Tensor, receiver: Tensor, num_receivers: int, kind: str) -> Tensor:
-    name, _, suffix = kind.partition("_")
-    if suffix or name in ("sum", "mean"):  # 0 without items, as in PyG
-        return scatter(value, receiver, 0, num_receivers, name)
-    dtype = value.dtype
-    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
-    reductions = {"max": "amax", "min": "amin", "prod": "prod"}
-    initial_values = {"max": limits.min, "min": limits.max, "prod": 1}
-    shape = (num_receivers, *value.shape[1:])
-    out = value.new_full(shape, initial_values[name])
-    index = _expand(receiver, value)
-    return out.scatter_reduce(0, index, value, reductions[name], include_self=True)
-
-
-def _expand(receiver: Tensor, value: Tensor) -> Tensor:
-    """Repeat the receiver of each item over the channels of ``value``, as ``scatter_reduce`` needs it."""
-    channels = value.ndim - 1
-    return receiver.reshape(-1, *[1] * channels).expand_as(value)
 
 
 class FlatGraphs(NamedTuple):

@@ -17,10 +17,7 @@ from trajpred.nn import (
     TARGET,
     MultiHeadAttentionConv,
     ReceiverTag,
-    segment_softmax,
 )
-from trajpred.nn.published.any_to_any import AnyToAnyConvolution
-from trajpred.nn.segment import REDUCE_TYPES, reduce_items
 
 N = 7
 NODE = 5
@@ -221,35 +218,3 @@ def test_tensors_that_do_not_fit() -> None:
     for conv, args, call in wrong:
         with pytest.raises(ValueError):
             conv(*args, **call)
-
-
-def test_a_convolution_of_the_user() -> None:
-    class SoftmaxSum(AnyToAnyConvolution):
-        def convolve(self, *, sender_node_input, broadcast_from_sender_node, pool_to_receiver, **rest):  # type: ignore
-            message = broadcast_from_sender_node(sender_node_input)
-            with pytest.raises(ValueError, match="reduce_type"):
-                pool_to_receiver(message, reduce_type="median")
-            ops = rest["extra_receiver_ops"]
-            largest = ops["reduce"](message, reduce_type="max")
-            assert torch.equal(largest, pool_to_receiver(message, reduce_type="max"))
-            return pool_to_receiver(ops["softmax"](message), reduce_type="sum")
-
-    operations = {"softmax": segment_softmax, "reduce": reduce_items}
-    conv = SoftmaxSum(receiver_tag=TARGET, extra_receiver_ops=operations)
-    reached = torch.zeros(N, 1).index_fill(0, EDGES[1], 1.0)
-    assert_close(conv(torch.randn(N, NODE), EDGES), reached.expand(-1, NODE))
-
-
-@pytest.mark.parametrize("kind", REDUCE_TYPES)
-def test_every_reduce_type(kind: str) -> None:
-    value = torch.tensor([[1.0, 5.0], [-3.0, 2.0], [4.0, 4.0]])
-    receiver = torch.tensor([0, 0, 2])
-    out = reduce_items(value, receiver, 3, kind)
-    name = kind.partition("_")[0]
-    function = {"max": "amax", "min": "amin"}.get(name, name)
-    assert_close(out[0], getattr(value[:2], function)(0))
-    assert_close(out[2], value[2])
-    limits = torch.finfo(torch.float32)
-    empty = {"max": limits.min, "min": limits.max, "prod": 1.0}.get(kind, 0.0)
-    assert (out[1] == empty).all()
-    assert torch.equal(reduce_items(value, receiver, 3, f"{kind}|sum")[:, :2], out)

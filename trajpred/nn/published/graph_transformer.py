@@ -16,8 +16,7 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter, to_dense_adj
 
 from trajpred.data.geometry import laplacian_eigenvectors
-from trajpred.nn.published.any_to_any import both
-from trajpred.nn.segment import segment_sum
+from trajpred.nn.segment import both, segment_sum
 
 
 def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon: float = 0.0) -> Tensor:

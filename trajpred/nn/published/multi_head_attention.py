@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Literal, get_args
 
 import torch
@@ -11,17 +11,28 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, elu
 
 from trajpred.nn.published import keras_names as keras
-from trajpred.nn.published.any_to_any import HIDDEN_STATE, AnyToAnyConvolution, ReceiverTag, Result
 from trajpred.nn.published.keras_names import LazyDense, drop, sum_parts, width_of
-from trajpred.nn.segment import segment_softmax
-
-#: Returns the parts of each item, [node, edge] or one of them, after the given maps.
-Parts = Callable[[nn.Module | None, nn.Module | None], list[Tensor]]
+from trajpred.nn.segment import segment_softmax, segment_sum
 
 ScoreScaling = Literal["none", "rsqrt_dim", "trainable_elup1"]
 
 
-class MultiHeadAttentionConv(AnyToAnyConvolution):
+class ReceiverTag(IntEnum):
+    """Receiver of messages: row 0 of ``edge_index``, its row 1, or the whole graph."""
+
+    SOURCE = 0
+    TARGET = 1
+    CONTEXT = 2
+
+    @classmethod  # makes ``ReceiverTag("target")`` known, too
+    def _missing_(cls, value: object) -> ReceiverTag | None:
+        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
+
+
+SOURCE, TARGET, CONTEXT = ReceiverTag
+
+
+class MultiHeadAttentionConv(nn.Module):
     r"""Multi-head attention of receivers over their items: edges, or the nodes of a graph.
 
     With receiver :math:`h_v`, sender node :math:`h_u` and edge :math:`e_{uv}` (either of these two may be
@@ -42,8 +53,12 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
       for receivers without items, σ(b_V) instead of σ(0), and under dropout of α.
 
     Shapes: receivers ``[R, d_r]``, senders ``[S, d_s]``, items ``[I, d_e]`` -> ``[R, num_heads *
-    per_head_channels]``; with ``return_attention=True`` also α ``[I, num_heads]`` before dropout. Call: see
-    :class:`~trajpred.nn.published.any_to_any.AnyToAnyConvolution`.
+    per_head_channels]``; with ``return_attention=True`` also α ``[I, num_heads]`` before dropout.
+
+    - TARGET: the items are edges, from senders ``edge_index[0]`` to receivers ``edge_index[1]``.
+    - SOURCE: the items are edges, from senders ``edge_index[1]`` to receivers ``edge_index[0]``.
+    - CONTEXT over edges (``edge_batch``): the receivers are graphs; there are no senders.
+    - CONTEXT over nodes (``batch``): the receivers are graphs, the senders their nodes.
 
     Source: TensorFlow GNN, ``models/multi_head_attention``, after Dwivedi & Bresson 2020 (arXiv 2012.09699).
     Raises its errors, and ValueError where it silently ignores a given input.
@@ -51,10 +66,10 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
     Args:
         num_heads: number of heads H.
         per_head_channels: channels per head C.
-        receiver_tag: see the base class.
-        receiver_feature: see the base class.
-        sender_node_feature: see the base class.
-        sender_edge_feature: see the base class.
+        receiver_tag: see above; a :class:`ReceiverTag`, its number or its name. None: every call gives one.
+        receiver_feature: any name.
+        sender_node_feature: any name, and every call must give the nodes; None, and none may be given.
+        sender_edge_feature: likewise of edges.
         use_bias: biases of all maps; of keys and values the node part has it, or the edge part if alone.
         edge_dropout: rate on α, per item and head.
         inputs_dropout: rate on the three inputs.
@@ -88,8 +103,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         num_heads: int,
         per_head_channels: int,
         receiver_tag: ReceiverTag | int | str | None = None,
-        receiver_feature: str = HIDDEN_STATE,
-        sender_node_feature: str | None = HIDDEN_STATE,
+        receiver_feature: str = "hidden_state",
+        sender_node_feature: str | None = "hidden_state",
         sender_edge_feature: str | None = None,
         use_bias: bool = True,
         edge_dropout: float = 0.0,
@@ -107,10 +122,12 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         sender_edge_channels: int | None = None,
         name: str | None = None,
     ) -> None:
-        operations = {"softmax": segment_softmax}
-        super().__init__(
-            receiver_tag, receiver_feature, sender_node_feature, sender_edge_feature, operations, name
-        )
+        super().__init__()
+        self.name = name
+        self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)  # type: ignore[arg-type]
+        self.receiver_feature = receiver_feature
+        self.sender_node_feature = sender_node_feature
+        self.sender_edge_feature = sender_edge_feature
         self.num_heads = num_heads
         self.per_head_channels = per_head_channels
         self.use_bias = use_bias
@@ -126,18 +143,18 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         self.transform_values_after_pooling = transform_values_after_pooling
         self._check_options()
         self._make_maps()
-        node = sender_node_channels if self.takes_sender_node_input else 0
-        edge = sender_edge_channels if self.takes_sender_edge_input else 0
+        node = sender_node_channels if self.sender_node_feature is not None else 0
+        edge = sender_edge_channels if self.sender_edge_feature is not None else 0
         if receiver_channels is not None and node is not None and edge is not None:
             self._infer_widths(receiver_channels, node, edge)
 
     def _check_options(self) -> None:
-        if not self.takes_receiver_input:
+        if self.receiver_feature is None:
             raise ValueError("attention needs a receiver_feature, not None")
         if min(self.num_heads, self.per_head_channels) <= 0:
             sizes = f"num_heads {self.num_heads} and per_head_channels {self.per_head_channels}"
             raise ValueError(f"{sizes} must be > 0")
-        if not self.takes_sender_node_input and not self.takes_sender_edge_input:
+        if self.sender_node_feature is None and self.sender_edge_feature is None:
             raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
         if not (0 <= self.edge_dropout <= 1 and 0 <= self.inputs_dropout <= 1):
             rates = f"edge_dropout {self.edge_dropout}, inputs_dropout {self.inputs_dropout}"
@@ -156,8 +173,8 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         """Create the linear maps, whose widths are inferred later."""
         width = self.num_heads * self.per_head_channels
         key_width = self.per_head_channels if self.share_key_transform else width
-        has_node = self.takes_sender_node_input
-        has_edge = self.takes_sender_edge_input
+        has_node = self.sender_node_feature is not None
+        has_edge = self.sender_edge_feature is not None
         edge_bias = self.use_bias and not has_node  # one bias, not the sum of two
         initializer = keras.initializer_of(self.kernel_initializer)
         self.query: nn.Linear = LazyDense(width, self.use_bias, initializer)
@@ -202,69 +219,74 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
         penalties = [regularize(linear.weight) for linear in self._maps() if linear is not None]
         return torch.stack(penalties).sum()
 
-    def convolve(  # type: ignore[override]  # without further arguments
+    def forward(
         self,
+        x: Tensor | tuple[Tensor | None, Tensor],
+        edge_index: Tensor | None = None,
+        edge_attr: Tensor | None = None,
         *,
-        sender_node_input: Tensor | None,
-        sender_edge_input: Tensor | None,
-        receiver_input: Tensor | None,
-        broadcast_from_sender_node: Callable[[Tensor], Tensor] | None,
-        broadcast_from_receiver: Callable[[Tensor], Tensor],
-        pool_to_receiver: Callable[..., Tensor],
-        extra_receiver_ops: Mapping[str, Callable[..., Tensor]] | None = None,
+        receiver_tag: ReceiverTag | int | str | None = None,
+        batch: Tensor | None = None,
+        edge_batch: Tensor | None = None,
         return_attention: bool = False,
         training: bool | None = None,
-    ) -> Result:
-        """Attend in terms of the inputs and functions of the base class, see there.
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend.
 
         Args:
-            extra_receiver_ops: with ``softmax``, ``[I, H, 1]`` over the items of each receiver.
+            x: nodes ``[N, in]``, or ``(x_sender [S, in_s] or None, x_receiver [R, in_r])``; with CONTEXT
+                x_receiver is the context ``[graphs, in_r]``.
+            edge_index: ``[2, E]`` in any order, row 0 senders, with SOURCE receivers; ignored with CONTEXT.
+            edge_attr: ``[E, in_e]``, if and only if ``sender_edge_feature`` is set.
+            receiver_tag: see the class.
+            batch: ``[S]``, graph of each node, for CONTEXT over nodes.
+            edge_batch: ``[E]``, graph of each edge, for CONTEXT over edges.
             return_attention: also return α.
             training: replaces the mode of the module.
         """
-        if extra_receiver_ops is None or "softmax" not in extra_receiver_ops:
-            raise ValueError("convolve needs extra_receiver_ops['softmax']")
-        if training is None:
-            training = self.training
-        self.check_inputs(sender_node_input, sender_edge_input)
-        self._infer_widths(
-            receiver=width_of(receiver_input),
-            node=width_of(sender_node_input),
-            edge=width_of(sender_edge_input),
-        )
-        node = drop(sender_node_input, self.inputs_dropout, training)
-        edge = drop(sender_edge_input, self.inputs_dropout, training)
-        receiver = drop(receiver_input, self.inputs_dropout, training)
-
-        def parts(of_node: nn.Module | None, of_edge: nn.Module | None) -> list[Tensor]:
-            items = []
-            if node is not None and broadcast_from_sender_node is not None:  # each node is mapped once
-                items.append(broadcast_from_sender_node(node if of_node is None else of_node(node)))
-            if edge is not None:
-                items.append(edge if of_edge is None else of_edge(edge))
-            return items
-
+        tag = self._tag(receiver_tag)
+        if tag is CONTEXT and isinstance(x, Tensor):
+            raise ValueError("receiver_tag CONTEXT needs x = (x_sender or None, context)")
+        node, receiver = (x, x) if isinstance(x, Tensor) else x
+        index, origin = _ends(tag, edge_index, batch, edge_batch)
+        if self.sender_node_feature is None or (tag is CONTEXT and batch is None):
+            node = None
+        _require_given("sender_node", self.sender_node_feature, node)
+        _require_given("sender_edge", self.sender_edge_feature, edge_attr)
+        self._infer_widths(width_of(receiver), width_of(node), width_of(edge_attr))
+        mode = self.training if training is None else training
+        node = drop(node, self.inputs_dropout, mode)
+        edge = drop(edge_attr, self.inputs_dropout, mode)
         activate = keras.activation_of(self.attention_activation)
-        query = self._heads(activate(self.query(receiver)))
-        key = self._key(parts)
-        product = broadcast_from_receiver(query) * key
+        query = self._heads(activate(self.query(drop(receiver, self.inputs_dropout, mode))))
+        if self.transform_keys:
+            key = activate(sum_parts(_parts(node, edge, origin, self.key_node, self.key_edge)))
+            key = key.unsqueeze(-2) if self.share_key_transform else self._heads(key)
+        else:
+            key = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
+        product = query.index_select(0, index) * key
         score = product.sum(-1, keepdim=True) * self._scale(key.shape[-1])
-        attention = extra_receiver_ops["softmax"](score)
-        message = dropout(attention, self.edge_dropout, training) * self._value(parts)
-        out = self._combine(pool_to_receiver(message, reduce_type="sum"))
+        attention = segment_softmax(score, index, len(receiver))
+        if self.value_pooled is None:
+            value = self._heads(sum_parts(_parts(node, edge, origin, self.value_node, self.value_edge)))
+        else:
+            value = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
+        message = dropout(attention, self.edge_dropout, mode) * value
+        out = self._combine(segment_sum(message, index, len(receiver)))
         if return_attention:
             return out, attention.squeeze(-1)
         return out
 
-    def _key(self, parts: Parts) -> Tensor:
-        """``[I, H, C]``; ``[I, 1, C]`` or ``[I, 1, d_s + d_e]`` if shared by all heads."""
-        if not self.transform_keys:
-            return torch.cat(parts(None, None), -1).unsqueeze(-2)
-        activate = keras.activation_of(self.attention_activation)
-        key = activate(sum_parts(parts(self.key_node, self.key_edge)))
-        if self.share_key_transform:
-            return key.unsqueeze(-2)
-        return self._heads(key)
+    def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
+        """Return the receiver tag of a call, which the layer or the call gives, or both alike."""
+        given = [tag for tag in (self.receiver_tag, at_call) if tag is not None]
+        tags = {ReceiverTag(tag) for tag in given}  # type: ignore[arg-type]  # names too
+        if len(tags) != 1:
+            problem = "two that differ" if tags else "neither"
+            raise ValueError(
+                f"{type(self).__name__} needs receiver_tag at construction or call, got {problem}"
+            )
+        return tags.pop()
 
     def _scale(self, key_width: int) -> Tensor | float:
         """s: a number, or ``[H, 1]``."""
@@ -274,12 +296,6 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
             return key_width**-0.5
         assert self.score_scaling_weight is not None
         return elu(self.score_scaling_weight) + 1
-
-    def _value(self, parts: Parts) -> Tensor:
-        """``[I, H, C]``, or ``[I, 1, d_s + d_e]`` if W_V comes after pooling."""
-        if self.value_pooled is not None:
-            return torch.cat(parts(None, None), -1).unsqueeze(-2)
-        return self._heads(sum_parts(parts(self.value_node, self.value_edge)))
 
     def _combine(self, pooled: Tensor) -> Tensor:
         """``[R, H, C]`` or ``[R, H, d_s + d_e]`` -> ``[R, H * C]``."""
@@ -294,3 +310,42 @@ class MultiHeadAttentionConv(AnyToAnyConvolution):
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))
+
+
+def _ends(
+    tag: ReceiverTag, edge_index: Tensor | None, batch: Tensor | None, edge_batch: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the receiver and the sender of each item; None if every item is its own sender."""
+    if tag is CONTEXT:
+        graph_of = batch if edge_batch is None else edge_batch
+        if graph_of is None or (batch is not None and edge_batch is not None):
+            raise ValueError("receiver_tag CONTEXT needs exactly one of batch (over nodes), edge_batch")
+        return graph_of, None
+    if edge_index is None or batch is not None:
+        raise ValueError(f"receiver_tag {tag.name} needs edge_index, not batch")
+    return edge_index[tag], edge_index[1 - tag]
+
+
+def _parts(
+    node: Tensor | None,
+    edge: Tensor | None,
+    origin: Tensor | None,
+    of_node: nn.Module | None = None,
+    of_edge: nn.Module | None = None,
+) -> list[Tensor]:
+    """Return the parts of each item after the given maps: of its sender ``origin``, and of its edge."""
+    parts: list[Tensor] = []
+    if node is not None:  # each node is mapped once
+        mapped = node if of_node is None else of_node(node)
+        parts.append(mapped if origin is None else mapped.index_select(0, origin))
+    if edge is not None:
+        parts.append(edge if of_edge is None else of_edge(edge))
+    return parts
+
+
+def _require_given(name: str, feature: str | None, value: Tensor | None) -> None:
+    """Raise ValueError unless an input is present if and only if its feature is."""
+    if (feature is None) == (value is None):
+        return
+    problem = "is missing" if value is None else "must not be given"
+    raise ValueError(f"{name}_feature is {feature!r}, so {name}_input {problem}")

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
-from trajpred.nn.published.any_to_any import both
 from trajpred.nn.published.keras_names import Initializer, TensorFunction, initializer_of
-from trajpred.nn.segment import segment_softmax, segment_sum
+from trajpred.nn.segment import both, segment_softmax, segment_sum
 
 #: Nodes ``[N, in]``, or senders ``[S, in_s]`` and receivers ``[R, in_r]``.
 Nodes = Tensor | tuple[Tensor, Tensor]
