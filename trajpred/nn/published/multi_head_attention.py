@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, elu
 
 from trajpred.nn.published import keras_names as keras
-from trajpred.nn.published.keras_names import LazyDense, drop, sum_parts, width_of
 from trajpred.nn.segment import segment_softmax, segment_sum
 
 ScoreScaling = Literal["none", "rsqrt_dim", "trainable_elup1"]
@@ -69,29 +68,29 @@ class MultiHeadAttentionConv(nn.Module):
         receiver_tag: see above; a :class:`ReceiverTag`, its number or its name. None: every call gives one.
         receiver_feature: any name.
         sender_node_feature: any name, and every call must give the nodes; None, and none may be given.
-        sender_edge_feature: likewise of edges.
+        sender_edge_feature: the same for the edges.
         use_bias: biases of all maps; of keys and values the node part has it, or the edge part if alone.
         edge_dropout: rate on α, per item and head.
         inputs_dropout: rate on the three inputs.
-        attention_activation: φ, a Keras name or config dict, a function or a module.
-        activation: σ, likewise.
-        kernel_initializer: initialiser of every W: a Keras name or config dict, or a function that fills
-            ``[out, in]`` in place; ``glorot_uniform`` if None. Biases start at 0.
-        kernel_regularizer: a Keras name or config dict, factors such as ``{"l2": 1e-4}``, or a function of W;
-            add :meth:`penalty` to the training loss.
+        attention_activation: φ, a Keras name, a function or a module; None is linear.
+        activation: σ, with the same choices.
+        kernel_initializer: initialiser of every W: a Keras name or a function that fills ``[out, in]`` in
+            place; ``glorot_uniform`` if None. Biases start at 0.
+        kernel_regularizer: a Keras name, factors such as ``{"l2": 1e-4}``, or a function of W; add
+            :meth:`penalty` to the training loss.
         transform_keys: see above.
         share_key_transform: see above.
         score_scaling: see above.
         transform_values_after_pooling: see above.
-        receiver_channels: width of the receivers; if omitted, inferred from the first call or from a state
-            dict, before the optimiser is created.
-        sender_node_channels: likewise of the sender nodes.
-        sender_edge_channels: likewise of the edges.
+        receiver_channels: width of the receivers.
+        sender_node_channels: width of the sender nodes; by default that of the receivers.
+        sender_edge_channels: width of the edges, needed with ``sender_edge_feature``.
         name: of the layer.
 
     Example:
-        >>> options = {"receiver_tag": "target", "sender_edge_feature": "edge_attr"}
-        >>> attention = MultiHeadAttentionConv(num_heads=2, per_head_channels=8, **options)
+        >>> edges = {"sender_edge_feature": "edge_attr", "sender_edge_channels": 3}
+        >>> sizes = {"num_heads": 2, "per_head_channels": 8, "receiver_channels": 16}
+        >>> attention = MultiHeadAttentionConv(**sizes, **edges, receiver_tag="target")
         >>> edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
         >>> attention(torch.randn(4, 16), edge_index, torch.randn(4, 3)).shape
         torch.Size([4, 16])
@@ -102,6 +101,7 @@ class MultiHeadAttentionConv(nn.Module):
         *,
         num_heads: int,
         per_head_channels: int,
+        receiver_channels: int,
         receiver_tag: ReceiverTag | int | str | None = None,
         receiver_feature: str = "hidden_state",
         sender_node_feature: str | None = "hidden_state",
@@ -117,7 +117,6 @@ class MultiHeadAttentionConv(nn.Module):
         share_key_transform: bool = False,
         score_scaling: ScoreScaling = "rsqrt_dim",
         transform_values_after_pooling: bool = False,
-        receiver_channels: int | None = None,
         sender_node_channels: int | None = None,
         sender_edge_channels: int | None = None,
         name: str | None = None,
@@ -130,25 +129,41 @@ class MultiHeadAttentionConv(nn.Module):
         self.sender_edge_feature = sender_edge_feature
         self.num_heads = num_heads
         self.per_head_channels = per_head_channels
-        self.use_bias = use_bias
         self.edge_dropout = edge_dropout
         self.inputs_dropout = inputs_dropout
-        self.attention_activation = attention_activation
-        self.activation = activation
-        self.kernel_initializer = kernel_initializer
-        self.kernel_regularizer = kernel_regularizer
         self.transform_keys = transform_keys
         self.share_key_transform = share_key_transform
         self.score_scaling: str = score_scaling
-        self.transform_values_after_pooling = transform_values_after_pooling
-        self._check_options()
-        self._make_maps()
-        node = sender_node_channels if self.sender_node_feature is not None else 0
-        edge = sender_edge_channels if self.sender_edge_feature is not None else 0
-        if receiver_channels is not None and node is not None and edge is not None:
-            self._infer_widths(receiver_channels, node, edge)
+        self.attention_activation = keras.activation_of(attention_activation)
+        self.activation = keras.activation_of(activation)
+        self.regularize = keras.regularizer_of(kernel_regularizer)
+        self._check_options(sender_edge_channels)
+        if attention_activation is not None and score_scaling != "none":
+            warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=2)
+        node = 0
+        edge = 0
+        if sender_node_feature is not None:
+            node = receiver_channels if sender_node_channels is None else sender_node_channels
+        if sender_edge_feature is not None:
+            edge = sender_edge_channels or 0
+        width = num_heads * per_head_channels
+        key_width = per_head_channels if share_key_transform else width
+        query_width = width if transform_keys else num_heads * (node + edge)
+        early = not transform_values_after_pooling
+        edge_bias = use_bias and not node  # one bias, not the sum of two
+        initializer = keras.initializer_of(kernel_initializer)
+        # Always in this order: each draws random numbers.
+        self.query = _dense(receiver_channels, query_width, use_bias, initializer)
+        self.key_node = _dense(node, key_width, use_bias, initializer) if transform_keys and node else None
+        self.key_edge = _dense(edge, key_width, edge_bias, initializer) if transform_keys and edge else None
+        self.value_node = _dense(node, width, use_bias, initializer) if early and node else None
+        self.value_edge = _dense(edge, width, edge_bias, initializer) if early and edge else None
+        self.value_pooled = None if early else _dense(node + edge, width, use_bias, initializer)
+        self.score_scaling_weight: nn.Parameter | None = None
+        if score_scaling == "trainable_elup1":
+            self.score_scaling_weight = nn.Parameter(torch.zeros(num_heads, 1))
 
-    def _check_options(self) -> None:
+    def _check_options(self, edge_channels: int | None) -> None:
         if self.receiver_feature is None:
             raise ValueError("attention needs a receiver_feature, not None")
         if min(self.num_heads, self.per_head_channels) <= 0:
@@ -156,67 +171,21 @@ class MultiHeadAttentionConv(nn.Module):
             raise ValueError(f"{sizes} must be > 0")
         if self.sender_node_feature is None and self.sender_edge_feature is None:
             raise ValueError("sender_node_feature and sender_edge_feature must not both be None")
+        if self.sender_edge_feature is not None and not edge_channels:
+            raise ValueError("sender_edge_feature needs sender_edge_channels > 0")
         if not (0 <= self.edge_dropout <= 1 and 0 <= self.inputs_dropout <= 1):
             rates = f"edge_dropout {self.edge_dropout}, inputs_dropout {self.inputs_dropout}"
             raise ValueError(f"{rates}: not in [0, 1]")
         choices = get_args(ScoreScaling)
         if self.score_scaling not in choices:
             raise ValueError(f"score_scaling must be one of {choices}, not {self.score_scaling!r}")
-        if self.attention_activation is not None and self.score_scaling != "none":
-            warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=3)
-        # Unknown names are rejected now instead of at the first call.
-        keras.activation_of(self.activation)
-        keras.activation_of(self.attention_activation)
-        keras.regularizer_of(self.kernel_regularizer)
-
-    def _make_maps(self) -> None:
-        """Create the linear maps, whose widths are inferred later."""
-        width = self.num_heads * self.per_head_channels
-        key_width = self.per_head_channels if self.share_key_transform else width
-        has_node = self.sender_node_feature is not None
-        has_edge = self.sender_edge_feature is not None
-        edge_bias = self.use_bias and not has_node  # one bias, not the sum of two
-        initializer = keras.initializer_of(self.kernel_initializer)
-        self.query: nn.Linear = LazyDense(width, self.use_bias, initializer)
-        self.key_node: LazyDense | None = None
-        self.key_edge: LazyDense | None = None
-        self.value_node: LazyDense | None = None
-        self.value_edge: LazyDense | None = None
-        self.value_pooled: LazyDense | None = None
-        self.score_scaling_weight: nn.Parameter | None = None
-        if self.transform_keys and has_node:
-            self.key_node = LazyDense(key_width, self.use_bias, initializer)
-        if self.transform_keys and has_edge:
-            self.key_edge = LazyDense(key_width, edge_bias, initializer)
-        if self.transform_values_after_pooling:
-            self.value_pooled = LazyDense(width, self.use_bias, initializer)
-        if not self.transform_values_after_pooling and has_node:
-            self.value_node = LazyDense(width, self.use_bias, initializer)
-        if not self.transform_values_after_pooling and has_edge:
-            self.value_edge = LazyDense(width, edge_bias, initializer)
-        if self.score_scaling == "trainable_elup1":
-            self.score_scaling_weight = nn.Parameter(torch.zeros(self.num_heads, 1))
-
-    def _infer_widths(self, receiver: int, node: int, edge: int) -> None:
-        """Create the weights that do not exist yet, always in the same order: each draws random numbers."""
-        if not self.transform_keys and isinstance(self.query, LazyDense):
-            self.query.out_features = self.num_heads * (node + edge)
-        widths = (receiver, node, edge, node, edge, node + edge)
-        for linear, width in zip(self._maps(), widths, strict=True):
-            if isinstance(linear, LazyDense):
-                linear.infer(width)
-
-    def _maps(self) -> tuple[nn.Linear | None, ...]:
-        keys = (self.key_node, self.key_edge)
-        values = (self.value_node, self.value_edge)
-        return (self.query, *keys, *values, self.value_pooled)
 
     def penalty(self) -> Tensor:
         """Sum ``kernel_regularizer`` over every W, without biases; 0 if there is none."""
-        regularize = keras.regularizer_of(self.kernel_regularizer)
-        if regularize is None:
+        if self.regularize is None:
             return self.query.weight.new_zeros(())
-        penalties = [regularize(linear.weight) for linear in self._maps() if linear is not None]
+        maps = [module for module in self.children() if isinstance(module, nn.Linear)]
+        penalties = [self.regularize(linear.weight) for linear in maps]
         return torch.stack(penalties).sum()
 
     def forward(
@@ -253,14 +222,17 @@ class MultiHeadAttentionConv(nn.Module):
             node = None
         _require_given("sender_node", self.sender_node_feature, node)
         _require_given("sender_edge", self.sender_edge_feature, edge_attr)
-        self._infer_widths(width_of(receiver), width_of(node), width_of(edge_attr))
         mode = self.training if training is None else training
-        node = drop(node, self.inputs_dropout, mode)
-        edge = drop(edge_attr, self.inputs_dropout, mode)
-        activate = keras.activation_of(self.attention_activation)
-        query = self._heads(activate(self.query(drop(receiver, self.inputs_dropout, mode))))
+        if node is not None:
+            node = dropout(node, self.inputs_dropout, mode)
+        edge = edge_attr
+        if edge is not None:
+            edge = dropout(edge, self.inputs_dropout, mode)
+        receiver = dropout(receiver, self.inputs_dropout, mode)
+        query = self._heads(self.attention_activation(self.query(receiver)))
         if self.transform_keys:
-            key = activate(sum_parts(_parts(node, edge, origin, self.key_node, self.key_edge)))
+            parts = _parts(node, edge, origin, self.key_node, self.key_edge)
+            key = self.attention_activation(sum(parts[1:], parts[0]))
             key = key.unsqueeze(-2) if self.share_key_transform else self._heads(key)
         else:
             key = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
@@ -268,7 +240,8 @@ class MultiHeadAttentionConv(nn.Module):
         score = product.sum(-1, keepdim=True) * self._scale(key.shape[-1])
         attention = segment_softmax(score, index, len(receiver))
         if self.value_pooled is None:
-            value = self._heads(sum_parts(_parts(node, edge, origin, self.value_node, self.value_edge)))
+            parts = _parts(node, edge, origin, self.value_node, self.value_edge)
+            value = self._heads(sum(parts[1:], parts[0]))
         else:
             value = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
         message = dropout(attention, self.edge_dropout, mode) * value
@@ -305,11 +278,20 @@ class MultiHeadAttentionConv(nn.Module):
             pooled = torch.einsum("...hd,hcd->...hc", pooled, weight)
             if self.value_pooled.bias is not None:
                 pooled = pooled + self.value_pooled.bias.unflatten(0, sizes)
-        activate = keras.activation_of(self.activation)
-        return activate(pooled).flatten(-2)
+        return self.activation(pooled).flatten(-2)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1))
+
+
+def _dense(in_features: int, out_features: int, bias: bool, initializer: keras.TensorFunction) -> nn.Linear:
+    """Make a linear map whose bias starts at 0."""
+    linear = nn.Linear(in_features, out_features, bias)
+    with torch.no_grad():
+        initializer(linear.weight)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
 
 
 def _ends(
