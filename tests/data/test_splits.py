@@ -52,6 +52,25 @@ def test_halves_of_a_store_are_the_whole(store_path: Path) -> None:
     assert (whole.half, first.half, second.half) == ("", "deciding", "reporting")
 
 
+def test_no_recording_is_divided(tmp_path: Path) -> None:
+    """Windows of twelve recordings, three of each."""
+    (tmp_path / "raw" / "val").mkdir(parents=True)
+    for number in range(12):
+        rows = [f"1,{step / 10},{step},0" for step in range(150)]
+        (tmp_path / "raw" / "val" / f"{number}.csv").write_text("\n".join(["id,t,x,y", *rows]))
+    columns = ["--columns", "track=id", "time=t:s", "x=x", "y=y"]
+    command = ["prepare", "--source", "table", "--raw", tmp_path / "raw", "--store", tmp_path / "store"]
+    assert run(*command, *columns, "--workers", 1) == 0
+    store = ScenarioStore(tmp_path / "store", "val")
+    assert sorted(set(store.recordings)) == sorted(str(number) for number in range(12))
+    assert store[4].scenario_id.startswith(f"{store.recordings[4]}_")
+    deciding = set(store.halved("deciding").recordings)
+    assert deciding == {name for name in store.recordings if half_of(name) == "deciding"}
+    assert not deciding & set(store.halved("reporting").recordings)
+    out = store.held_out(0.5)
+    assert {*store.subset(out).recordings}.isdisjoint(store.subset(~out).recordings)
+
+
 def test_an_empty_half_is_one_sentence(store_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [name] = ScenarioStore(store_path, "test").scenario_ids
     empty = "reporting" if half_of(name) == "deciding" else "deciding"

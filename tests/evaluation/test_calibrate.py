@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from tests.predictors.saved import saved
-from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.evaluation.calibrate import Sample, _fit, calibrate
@@ -86,13 +85,11 @@ def test_temperature_that_degrades_the_accepting_part_is_not_kept(
 
 
 def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> None:
-    class One(list[Scenario]):
-        split, path, lengths = store.split, store.path, store.lengths
-
+    one = store.subset(np.array([0]))
     with pytest.raises(
         DataError, match=r"has \d+ agents to fit, \d+ to accept and \d+ to report on, each needs 20"
     ):
-        calibrate(saved(tmp_path), One([store[0]]), tmp_path / "x.ckpt", progress=False)  # type: ignore[arg-type]
+        calibrate(saved(tmp_path), one, tmp_path / "x.ckpt", progress=False)
     assert not (tmp_path / "x.ckpt").exists()
 
 

@@ -96,7 +96,7 @@ def through(tmp_path: Path) -> Through:
         rows = [encode_row(scenario, heights) for scenario in scenarios]
         columns: list[pa.Array] = []
         for field in INDEX:
-            values = [row[field.name] for row in rows]
+            values = [row.get(field.name, "the recording") for row in rows]
             columns.append(pa.array(values, field.type))
         write_batch(tmp_path / "new", columns, INDEX)
         index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))

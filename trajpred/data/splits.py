@@ -27,25 +27,26 @@ GROUPS: tuple[str, ...] = get_args(Group)
 PAIRED_GROUPS: tuple[str, ...] = ("focal", "moving")
 
 
-def hashed_id(scenario_id: str, purpose: str) -> int:
-    """Hash the id of a scenario into a 32-bit number: the CRC-32 of ``purpose`` with the id filled in.
+def hashed_id(name: str, purpose: str) -> int:
+    """Hash the name of a recording or a scenario into 32 bits: the CRC-32 of ``purpose`` with it filled in.
 
-    Every choice of scenarios by their ids uses this function. It depends neither on the order of a store nor
-    on its other scenarios.
+    Every choice of scenarios uses this function: parts of a split are chosen by recordings, since windows of
+    one recording may show the same seconds. It depends neither on the order of a store nor on its other
+    scenarios.
     """
-    return crc32(purpose.format(scenario_id).encode())
+    return crc32(purpose.format(name).encode())
 
 
-def draw(scenario_id: str, purpose: str) -> float:
-    """Return the number in [0, 1) of a scenario for a purpose, such as :data:`HALF`."""
-    return hashed_id(scenario_id, purpose) / 2**32
+def draw(name: str, purpose: str) -> float:
+    """Return the number in [0, 1) of a recording or scenario for a purpose, such as :data:`HALF`."""
+    return hashed_id(name, purpose) / 2**32
 
 
-def half_of(scenario_id: str) -> str:
-    """Return the one of :data:`HALVES` that a scenario belongs to.
+def half_of(recording: str) -> str:
+    """Return the one of :data:`HALVES` that the scenarios of a recording belong to.
 
     Example:
         >>> half_of("0a1e6f0a-1817-4a98-b02e-db8c9327d151")
         'deciding'
     """
-    return HALVES[int(draw(scenario_id, HALF) * len(HALVES))]
+    return HALVES[int(draw(recording, HALF) * len(HALVES))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -98,7 +98,7 @@ def calibrate(
 
     Of the training split, only those that the training held out (``data.hold_out``) are used. The temperature
     is fitted to a third of the scenarios, and kept if it is better on the second; the regions are fitted to
-    both; the result is measured on the last third. The part of a scenario depends on its id alone.
+    both; the result is measured on the last third. The part of a scenario depends on its recording alone.
 
     ``out`` is the checkpoint with what was fitted, without optimiser states. ``load_predictor`` and the tools
     apply it to marginal forecasts; ``Forecaster.load`` returns the model as it was trained.
@@ -120,7 +120,8 @@ def calibrate(
     batches = forecast_store(
         predictor, store, labelled=True, batch_size=batch_size, workers=workers, progress=progress
     )
-    sample, part, horizons = _collect(batches, group)
+    recordings = dict(zip(store.scenario_ids, store.recordings, strict=True))
+    sample, part, horizons = _collect(batches, group, recordings)
     counts = np.bincount(part, minlength=len(PARTS)).tolist()
     fit, accept, report = counts
     few = f"has {fit} agents to fit, {accept} to accept and {report} to report on, each needs {MIN_AGENTS}"
@@ -167,8 +168,13 @@ def _likelihood_loss(sample: Sample, temperature: float) -> float:
     return float(-np.log(np.maximum(likelihood, MIN_PROBABILITY)).mean())
 
 
-def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.int64], NDArray[np.float64]]:
-    """Collect the agents of ``group``, the part of each ``[A]`` (of PARTS), and the horizons ``[H]`` (s)."""
+def _collect(
+    batches: Iterable[Batch], group: str, recordings: Mapping[str, str]
+) -> tuple[Sample, NDArray[np.int64], NDArray[np.float64]]:
+    """Collect the agents of ``group``, the part of each ``[A]`` (of PARTS), and the horizons ``[H]`` (s).
+
+    ``recordings`` names the recording of each scenario.
+    """
     samples = []
     thirds = []
     horizons = np.zeros(0)
@@ -182,15 +188,15 @@ def _collect(batches: Iterable[Batch], group: str) -> tuple[Sample, NDArray[np.i
         sample = Sample(agents.probability, best_modes(agents), score, agents.object_type)
         member = agents.member[group]
         samples.append(sample.select(member))
-        third = np.array([_third(scenario.scenario_id) for scenario in scenarios])
+        third = np.array([_third(recordings[scenario.scenario_id]) for scenario in scenarios])
         thirds.append(third[agents.scene[member]])
     require(bool(samples), "split", "has no scenario with a future")
     return Sample.concatenate(samples), np.concatenate(thirds), horizons
 
 
-def _third(scenario_id: str) -> int:
-    """Return the part of a scenario, index into :data:`PARTS`."""
-    return int(draw(scenario_id, CALIBRATION_PART) * len(PARTS))
+def _third(recording: str) -> int:
+    """Return the part of the scenarios of a recording, index into :data:`PARTS`."""
+    return int(draw(recording, CALIBRATION_PART) * len(PARTS))
 
 
 def _write(content: dict[str, Any], out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:

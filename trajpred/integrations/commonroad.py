@@ -114,7 +114,7 @@ def _windows(file: Path, options: Windows) -> list[RawScenario]:
             starts = list(options.starts(recording.steps, recording.step_s))
     except DataError:
         starts = [0]  # reading the window reports the reason
-    return [RawScenario(_window_name(file, start), file, start) for start in starts]
+    return [RawScenario(_window_name(file, start), file, start, file.stem) for start in starts]
 
 
 def _window_name(file: Path, start: int) -> str:

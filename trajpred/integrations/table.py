@@ -237,7 +237,7 @@ def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> 
             for kind, sentence in recording.warnings.items():
                 problems.setdefault(kind, []).append(f"{name}: {sentence}")
             windows = _windows(name, part, options)
-        windows = windows or [RawScenario(f"{name}_00000", part.files[0], part)]
+        windows = windows or [RawScenario(f"{name}_00000", part.files[0], part, name)]
         recordings.append(Found(name, windows, duration_s, gap_s, partial(_block, name, part, options)))
     return recordings
 
@@ -246,7 +246,7 @@ def _windows(name: str, part: Part, options: TableOptions) -> list[RawScenario]:
     """Return the windows of a recording by time. Raises: DataError."""
     windows: list[RawScenario] = []
     for start, now in _recording(part, options).windows(options).items():
-        windows.append(RawScenario(f"{name}_{start:05d}", part.files[0], part._replace(now=now)))
+        windows.append(RawScenario(f"{name}_{start:05d}", part.files[0], part._replace(now=now), name))
     return windows
 
 

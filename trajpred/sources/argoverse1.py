@@ -264,8 +264,21 @@ def _sequences(raw: Path, split: str) -> list[RawScenario]:
     if not files and pack.is_file():
         with readable(pack, "pack", "seq_id"):
             ids = np.unique(_index(pack, pack.stat().st_mtime_ns).seq_id).tolist()
-        sequences = [RawScenario(str(seq_id), pack, seq_id) for seq_id in ids]
+        drives = _drives(pack.with_name(f"{split}_drives.csv"))
+        sequences = [RawScenario(str(seq_id), pack, seq_id, drives.get(seq_id, "")) for seq_id in ids]
     return sorted(sequences, key=lambda sequence: (len(sequence.name), sequence.name))
+
+
+def _drives(path: Path) -> dict[int, str]:
+    """Return the drive of the sequences that share theirs with another one, if the file is there."""
+    if not path.is_file():
+        return {}
+    with readable(path, "CSV file"):
+        rows = pa.csv.read_csv(str(path))
+        require_columns(rows.column_names, ("seq_id", "drive"))
+        require_values(rows, ("seq_id", "drive"))
+        drives = rows["drive"].cast(pa.string()).to_pylist()
+        return dict(zip(rows["seq_id"].cast(pa.int64()).to_pylist(), drives, strict=True))
 
 
 # ----------------------------------------------------------------------------------------------- files

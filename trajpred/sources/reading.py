@@ -345,6 +345,8 @@ class RawScenario:
         part: which part of ``path`` it is, as the source counts: the number of a sequence in a pack, the
             first step of a window, with the name of its recording where a file has several; None for the
             whole, or for the first window.
+        recording: the drive, log or file of which it is a window, so that halves of a split never share a
+            recording; empty if it is the only window.
 
     Example:
         >>> RawScenario("17", Path("datasets/argoverse1/val.parquet"), part=17).name
@@ -354,6 +356,7 @@ class RawScenario:
     name: str
     path: Path
     part: Any = None
+    recording: str = ""
 
     @classmethod
     def of(cls, path: Path) -> RawScenario:

@@ -76,6 +76,7 @@ def run_job(job: ShardJob) -> None:
     """
     inputs = dict(job.config)
     inputs["paths"] = [raw.name for raw in job.scenarios]
+    inputs["recordings"] = [raw.recording for raw in job.scenarios]
     inputs["fingerprints"] = [_fingerprint(raw.path) for raw in job.scenarios]
     if _is_finished(job, inputs):
         return
@@ -163,6 +164,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
             continue
         row["window"] = Window(scenario.num_observed, scenario.num_steps)
         row["frames"] = recorded_frames(scenario)
+        row["recording"] = raw.recording or scenario.scenario_id
         row["lane_distance"] = round(scenario.lane_distance)
         row["plausibility"] = Plausibility.of(scenario)
         rows.append(row)

@@ -30,11 +30,13 @@ from trajpred.errors import DataError, require
 from trajpred.store.format import SCHEMA, Rows, decode, decode_batch, part_lengths
 
 #: Version of the files of a store.
-VERSION = 7
+VERSION = 8
 MANIFEST = "manifest.json"
-#: First columns of every shard, and all columns of the index: name, number of tracks with an observed state,
-#: number of lane segments and crossings.
-INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")])
+#: All columns of the index: the first ones of every shard, which are the name, the number of tracks with an
+#: observed state, and the number of lane segments and crossings; and the name of the recording.
+INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")]).append(
+    pa.field("recording", pa.string(), nullable=False)
+)
 #: The columns of a shard: those of a scenario, and their checksum.
 SHARD = SCHEMA.append(pa.field("crc32", pa.uint32(), nullable=False))
 #: Maximum number of open shards per process.
@@ -296,15 +298,15 @@ class ScenarioStore:
         return other
 
     def held_out(self, fraction: float) -> NDArray[np.bool_]:
-        """Return a mask ``[N]`` of about a ``fraction`` of the scenarios, drawn by their ids alone."""
-        return np.array([draw(name, HOLD_OUT) < fraction for name in self.scenario_ids], np.bool_)
+        """Return a mask ``[N]`` of about a ``fraction`` of the scenarios, drawn by their recordings alone."""
+        return np.array([draw(name, HOLD_OUT) < fraction for name in self.recordings], np.bool_)
 
     def halved(self, half: Half) -> ScenarioStore:
         """Return the scenarios of one half (:func:`~trajpred.data.splits.half_of`) as a store of their own.
 
-        Raises: DataError if there are none.
+        No recording is in both halves. Raises: DataError if there are none.
         """
-        members = [half_of(name) == half for name in self.scenario_ids]
+        members = [half_of(name) == half for name in self.recordings]
         empty = f"no scenario of split {self.split!r} is in the {half} half; evaluate the whole split"
         require(any(members), "half", empty)
         other = self.subset(np.array(members, np.bool_))
@@ -377,6 +379,15 @@ class ScenarioStore:
         """Return the ids in the order of the rows."""
         ids: list[str] = self._entries.column("scenario_id").to_pylist()
         return ids
+
+    @property
+    def recordings(self) -> list[str]:
+        """Return the recording of each row; windows of one may show the same seconds.
+
+        Of a scenario that is the only one of its recording, it is the scenario's own id.
+        """
+        names: list[str] = self._entries.column("recording").to_pylist()
+        return names
 
     @property
     def split_ids(self) -> list[str]:

@@ -200,7 +200,7 @@ class SceneData(pl.LightningDataModule):
         seed: of the order and the variations.
         memory_gb: memory limit of each training process (10^9 bytes, estimated for the default model in
             float32); crowded scenes are put into smaller batches.
-        hold_out: share of the training scenes, chosen by their ids, to leave out of training, for
+        hold_out: share of the training scenes, chosen by their recordings, to leave out of training, for
             ``trajpred calibrate --split train``.
         stores: further stores whose training scenarios are also trained: how often each comes per epoch, by
             folder. Every time it is varied anew.
