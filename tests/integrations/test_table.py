@@ -17,9 +17,11 @@ from tests.conftest import run
 from tests.integrations.map_files import commonroad, lanelet2
 from tests.integrations.recordings import write_ind
 from trajpred import Scenario, resample
+from trajpred.data.lane_map import LaneMap
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
 from trajpred.integrations import table
+from trajpred.integrations.maps import write_map
 from trajpred.integrations.table import SOURCE, TableOptions
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predictor import forecast_store
@@ -479,3 +481,31 @@ def test_info_shows_a_table_before_it_is_prepared(tmp_path: Path, capsys: pytest
     assert len(ScenarioStore(store, "train")) == 12
     assert run("info", file) == 2
     assert "is a table: say its columns by --preset or --columns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("metres", "share"), [(0.0, "100%"), (55.0, "0%")])
+def test_prepare_and_info_tell_a_map_beside_the_road(
+    metres: float, share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twenty cars on four lanes, with a map on the road and beside it."""
+    time = np.arange(0, 20, 0.1)
+    cars: dict[str, np.ndarray] = {}
+    for n in range(20):
+        cars[str(n)] = np.stack((time, 8 * time + 10 * n, 0 * time + 3.5 * (n % 4)), -1)
+    (tmp_path / "raw/val").mkdir(parents=True)
+    plain(tmp_path / "raw/val/a.parquet", cars)
+    lines = [[[-50.0, y + metres], [600.0, y + metres]] for y in (0.0, 3.5, 7.0, 10.5)]
+    write_map(LaneMap.from_centerlines(lines), tmp_path / "map.json")
+    words = ("--source", "table", "--map", tmp_path / "map.json", "--columns", *PLAIN)
+    problem = "only 0% of 140 moving road users are on a lane of their direction: check frame and origin"
+    assert run("info", tmp_path / "raw", *words) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert f"on lanes {share} of 140 moving road users on lanes" in page
+    assert (problem in page) == (metres > 0)
+    store = tmp_path / "store"
+    assert run("prepare", "--raw", tmp_path / "raw", "--store", store, "--workers", 1, *words) == 0
+    said = capsys.readouterr()
+    assert f"val: 7 scenarios, {share} of 140 moving road users on lanes\n" in said.out
+    assert (f"warning: val: {problem}" in said.err) == (metres > 0)
+    assert run("info", store) == 0
+    assert f"{share} of 140 moving road users on lanes" in " ".join(capsys.readouterr().out.split())

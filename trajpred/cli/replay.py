@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 DRIVE = ".jsonl"
 #: Kinds of problems that are printed after a replay.
 MOST_COMMON = 5
+#: Seconds between the scenes of a recorded drive that are compared with the map.
+COUNTED_EVERY_S = 1.0
 #: The problem of a map whose lanes were never near an object.
 FAR_MAP = "no lane of the map was near an object: give one in the objects' frame (of Lanelet2, with --origin)"
 
@@ -60,7 +64,7 @@ def replay(
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
         map: With --tracks, the map: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
         origin: Of a Lanelet2 map, latitude and longitude of the origin of the objects' frame, such as
-            49.0 8.4; by default the middle of the map. Not used with local_x and local_y.
+            49.0 8.4. Needed where the map has no local_x and local_y.
         crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
         topic: With --tracks, topic of the tracked objects, needed if there are several.
         frame: With --tracks, id of the map's frame.
@@ -72,7 +76,10 @@ def replay(
         require(not realtime, "realtime", "cannot be combined with --tracks")
         if map is None:
             raise DataError("must be given with --tracks", field="map")
+        from trajpred.integrations.maps import require_origin
+
         file = load_map(map, origin, crs)
+        require_origin(file, map, origin)
         return replay_drive(tracks, file, bundle, out, topic, frame, min_probability, threads)
     for name, value in (("map", map), ("origin", origin), ("crs", crs)):
         require(value is None, name, "needs --tracks: scenarios have their own map")
@@ -157,6 +164,7 @@ def replay_drive(
     require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
     from trajpred.data.files import progress_bar
+    from trajpred.data.plausible import Plausibility
     from trajpred.integrations.mcap import DriveFile
     from trajpred.integrations.recorded_drive import RecordedDrive
     from trajpred.integrations.replay import DriveLines, Replay, timed_update
@@ -168,6 +176,8 @@ def replay_drive(
     drive = RecordedDrive(tracks, topic, frame)
     lane_map = map.lanes
     result = Replay()
+    counts: list[Plausibility] = []
+    counted_s = math.nan
     stream = StreamingForecaster(OnboardForecaster(bundle, threads=threads), fallback=lane_following)
     step_s = stream.runtime.bundle.step_s
     writing: AbstractContextManager[DriveFile | DriveLines | None] = nullcontext()
@@ -189,6 +199,10 @@ def replay_drive(
             detected = Detections(*tracked[1:6])
             update = timed_update(stream, timestamp_s, detected, new_map)
             result.add(update)
+            if not 0 <= timestamp_s - counted_s < COUNTED_EVERY_S:
+                counted_s = timestamp_s
+                steps = stream.tracks.valid.shape[1]
+                counts.append(Plausibility.of_tracks(stream.tracks, steps - 1, step_s, stream.map))
             if isinstance(file, DriveLines):
                 file.add(timestamp_s, detected, update.forecast)
             elif file is not None and update.forecast.timestamp_s == timestamp_s:
@@ -199,7 +213,10 @@ def replay_drive(
     if len(lane_map) and not result.encoded:
         drive.problems[FAR_MAP] += 1
     print_problems(tracks, drive.problems + result.warnings)
-    print_rows({"map": f"{map.format}, {map.frame}"} | summary(result))
+    total = Plausibility.sum(counts)
+    for problem in total.problems():
+        print(f"warning: {tracks}: {problem}", file=sys.stderr)
+    print_rows({"map": f"{map.format}, {map.frame}", "on lanes": total.lanes} | summary(result))
     if out is not None:
         print(out)
     return int(bool(drive.problems) or result.only_failed)

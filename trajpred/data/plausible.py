@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from trajpred.data.geometry import norm
+from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import DRIVING_SPEED, contradiction, contradictions
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.data.tracks import OBJECT_TYPES, Tracks
 
 #: The object types of road users that drive on lanes.
 DRIVERS = tuple(OBJECT_TYPES.index(name) for name in ("vehicle", "bus", "motorcyclist", "cyclist"))
@@ -46,18 +47,19 @@ class Plausibility(NamedTuple):
     @classmethod
     def of(cls, scenario: Scenario) -> Plausibility:
         """Count the states of a scenario."""
-        tracks = scenario.tracks
-        now = scenario.num_observed - 1
+        return cls.of_tracks(scenario.tracks, scenario.num_observed - 1, scenario.step_s, scenario.map)
+
+    @classmethod
+    def of_tracks(cls, tracks: Tracks, now: int, step_s: float, lane_map: LaneMap) -> Plausibility:
+        """Count the states of tracks at steps of ``step_s`` seconds; ``now`` is the last observed one."""
         velocity = tracks.velocity[:, now]
         is_moving = (
             tracks.valid[:, now] & np.isin(tracks.object_type, DRIVERS) & (norm(velocity) > DRIVING_SPEED)
         )
         rows = np.flatnonzero(is_moving)
-        has_map = len(scenario.map) > 0
-        on_lane = scenario.map.carries(tracks.position[rows, now], velocity[rows])
-        contradicting, compared = contradictions(
-            tracks.position, tracks.velocity, tracks.valid, scenario.step_s
-        )
+        has_map = len(lane_map) > 0
+        on_lane = lane_map.carries(tracks.position[rows, now], velocity[rows])
+        contradicting, compared = contradictions(tracks.position, tracks.velocity, tracks.valid, step_s)
         return cls(int(on_lane.sum()), len(rows) if has_map else 0, contradicting, compared)
 
     @classmethod

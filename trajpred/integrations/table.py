@@ -23,8 +23,8 @@ from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS
 from trajpred.errors import DataError, require
-from trajpred.integrations.maps import read_map_file
-from trajpred.integrations.maps.lanelet2 import LOCAL, from_utm, utm
+from trajpred.integrations.maps import read_map_file, require_origin
+from trajpred.integrations.maps.lanelet2 import from_utm, utm
 from trajpred.sources import Source
 from trajpred.sources.reading import RawScenario, readable, text_codes
 from trajpred.sources.recording import Recording
@@ -311,9 +311,7 @@ def _origin(path: Path, preset: Preset) -> tuple[float, float] | None:
 @lru_cache(maxsize=4)
 def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
     file = read_map_file(path, origin=origin)
-    if origin is None and file.format == "Lanelet2" and not file.frame.startswith(LOCAL):
-        needed = "is in degrees: say by --origin LATITUDE LONGITUDE what x and y are relative to"
-        raise DataError(needed, file=path, field="origin")
+    require_origin(file, path, origin)
     file.problems.warn(path)
     return file.lanes
 

@@ -33,8 +33,11 @@ class Detections(NamedTuple):
             training: the latest direction of travel, or, for tracks that have never moved, the direction of
             the nearest lane. All are, with a warning, where one is beyond
             :data:`~trajpred.data.tracks.MAX_HEADING`: they are in degrees.
-        velocity: ``[N, 2]`` m/s. Where missing, not finite or, with a warning, faster than
-            :data:`MAX_SPEED`, it is derived from the positions so far too.
+        velocity: ``[N, 2]`` m/s along the axes of the positions, not of the road user. Where missing, not
+            finite or, with a warning, faster than :data:`MAX_SPEED`, it is derived from the positions so far
+            too. That it fits the positions is not checked at every update:
+            :meth:`Plausibility.of_tracks() <trajpred.data.plausible.Plausibility.of_tracks>` of a stream's
+            tracks says so, which ``replay --tracks`` prints.
         object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``.
     """
 

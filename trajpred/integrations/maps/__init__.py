@@ -13,7 +13,7 @@ import numpy as np
 from trajpred.data.files import atomic_file
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.registry import REGISTRIES, Registry, register
-from trajpred.errors import quoted, require
+from trajpred.errors import DataError, quoted, require
 from trajpred.integrations.maps import commonroad, lanelet2, opendrive
 from trajpred.integrations.maps.segments import MapParts, lane_map_of
 from trajpred.sources.argoverse2 import archive_of, map_from
@@ -96,6 +96,14 @@ def read_map_file(
             given = {}
         parts = read(root, **given)
         return MapFile(name, lane_map_of(parts), parts.frame, parts.problems)
+
+
+def require_origin(file: MapFile, path: str | Path, origin: tuple[float, float] | None) -> None:
+    """Raise DataError if a map is in degrees, and no origin says what positions in metres are relative to."""
+    is_placed = file.format != "Lanelet2" or file.frame.startswith(lanelet2.LOCAL) or origin is not None
+    if not is_placed:
+        needed = "is in degrees: say by --origin LATITUDE LONGITUDE what x and y are relative to"
+        raise DataError(needed, file=path, field="origin")
 
 
 def write_map(lane_map: LaneMap, path: str | Path) -> None:
