@@ -1,4 +1,4 @@
-"""The command line: ``trajpred NAME …`` and ``tools/NAME.py …`` are the same.
+"""The command line: ``trajpred NAME …``; the commands of a workflow are also ``tools/NAME.py …``.
 
 Commands import NumPy and torch only when they run, so that help and usage errors are fast.
 """

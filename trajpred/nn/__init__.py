@@ -38,7 +38,7 @@ from trajpred.nn.published.structural_bias import (
     StructuralBias,
     shortest_paths,
 )
-from trajpred.nn.published.transformer_conv import TransformerConv, routing_block
+from trajpred.nn.published.transformer_conv import TransformerConv
 from trajpred.nn.published.transformer_m import TransformerMEncoder
 from trajpred.nn.segment import (
     FlatGraphs,
@@ -83,7 +83,6 @@ __all__ = [
     "mlp",
     "pad_samples",
     "random_walk_positional_encoding",
-    "routing_block",
     "segment_softmax",
     "segment_sum",
     "shortest_paths",

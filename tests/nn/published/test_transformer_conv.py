@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.nn.graphs import EDGES
-from trajpred.nn import TransformerConv, routing_block
+from trajpred.nn import TransformerConv
 
 N = 6
 E = EDGES.shape[1]
@@ -21,8 +21,6 @@ def test_errors() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             TransformerConv(**options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="multiple"):
-        routing_block(7, heads=2)
     x = torch.randn(N, 4)
     e = torch.randn(E, 3)
     loops = TransformerConv(4, 2, add_self_loops=True)

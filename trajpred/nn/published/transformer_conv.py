@@ -262,34 +262,3 @@ class TransformerConv(nn.Module):
             shape = None if edge_attr is None else tuple(edge_attr.shape)
             raise ValueError(f"edge_attr must have the shape [E, ein] = {expected}, not {shape}")
         return edge_attr
-
-
-def routing_block(
-    channels: int, heads: int = 8, ff_channels: int = 512, dropout: float = 0.0
-) -> TransformerConv:
-    r"""Build the encoder layer of Kool et al. 2019 (Attention, Learn to Solve Routing Problems!, 1803.08475).
-
-    .. math::
-        h = \mathrm{BN}_1(x + \mathrm{MHA}(x)), \qquad x' = \mathrm{BN}_2(h + W_b\, \mathrm{relu}(W_a h))
-
-    Every node attends to its neighbours and itself.
-
-    Args:
-        channels: of input and output, a multiple of ``heads``.
-        heads: attention heads.
-        ff_channels: hidden width of the feed-forward network.
-        dropout: rate on the attention.
-    """
-    if channels % heads:
-        raise ValueError(f"channels {channels} must be a multiple of heads {heads}")
-    return TransformerConv(
-        channels,
-        channels // heads,
-        heads=heads,
-        add_self_loops=True,
-        root_weight=False,
-        skip_connection=True,
-        batch_norm=True,
-        ff_channels=ff_channels,
-        dropout=dropout,
-    )

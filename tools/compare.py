@@ -1,6 +1,0 @@
-"""Results -> Markdown tables. ``python tools/compare.py --help`` explains it."""
-
-from trajpred.__main__ import main
-
-if __name__ == "__main__":
-    main("compare")

@@ -1,6 +1,0 @@
-"""Check this installation. ``python tools/doctor.py --help`` explains it."""
-
-from trajpred.__main__ import main
-
-if __name__ == "__main__":
-    main("doctor")
