@@ -9,7 +9,7 @@ import pytest
 
 from trajpred.data.forecast import Forecast
 from trajpred.data.motion import heading_known
-from trajpred.data.resample import earlier, recut, resample, resample_forecast
+from trajpred.data.resample import earlier, recut, resample, resample_forecast, states_at
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 
@@ -85,8 +85,33 @@ def test_states_between_the_times_of_a_coarser_grid_move_there_at_their_velocity
     valid[0] = np.arange(17) == 5  # 0.15 s before the last observed step
     found = resample(steady(0.05, valid=valid), 0.2)
     row = np.flatnonzero(found.tracks.valid[0])
-    assert row.tolist() == [found.num_observed - 2]
-    np.testing.assert_allclose(found.tracks.position[0, row], [[-2.0, 0.0]], atol=1e-9)
+    assert row.tolist() == [found.num_observed - 2, found.num_observed - 1]
+    np.testing.assert_allclose(found.tracks.position[0, row, 0], [-2.0, 0.0], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("recorded_ms", "known_ms"),
+    [
+        ([0, 50, 150, 200], [0, 100, 200]),  # interpolated where one of 20 Hz is missing
+        ([0, 150, 200], [0, 100, 200]),  # also 1.5 steps of the model apart
+        ([0, 200], [0, 200]),  # a gap stays a gap
+        ([0, 125, 325], [0, 100, 200, 300, 400]),  # else the state before counts for less than a step
+        ([75, 275], [100, 300]),
+        ([140], [100, 200]),  # and the one after for half a step back
+    ],
+)
+@pytest.mark.parametrize("shift_s", [0.0, 1e-6, -1e-6])
+def test_the_states_of_a_time_are_a_rule_with_tolerances(
+    recorded_ms: list[int], known_ms: list[int], shift_s: float
+) -> None:
+    time = np.array(recorded_ms) / 1000 + shift_s
+    grid = np.arange(5) / 10
+    states = np.zeros((5, 1, len(time)))
+    states[0], states[2] = 10 * time, 10
+    valid = np.ones((1, len(time)), np.bool_)
+    found = states_at(states, valid, time, grid, recorded_s=0.05, step_s=0.1)
+    assert (np.round(1000 * grid[found["valid"][0]])).tolist() == known_ms
+    np.testing.assert_allclose(found["position"][0, :, 0], 10 * grid * found["valid"][0], atol=1e-9)
 
 
 @pytest.mark.parametrize("step_s", [0.0, -0.1, np.inf, np.nan])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,38 @@ def test_forecasts_are_those_of_the_resampled_scenario(
     shared_forecaster: OnboardForecaster, scenes: list[Scenario], rate: float
 ) -> None:
     assert_same_forecasts(shared_forecaster, scenes[0], [rate])
+
+
+def with_drops(scenario: Scenario, share: float, random: np.random.Generator) -> Scenario:
+    """Leave out detections, but none of the last step."""
+    tracks = scenario.tracks
+    kept = random.random(tracks.valid.shape) >= share
+    kept[:, -1] = True
+    valid = tracks.valid & kept
+    states = {
+        "position": tracks.position * valid[..., None],
+        "velocity": tracks.velocity * valid[..., None],
+        "heading": tracks.heading * valid,
+    }
+    dropped = replace(tracks, valid=valid, **states)
+    return replace(scenario, tracks=dropped.take(np.flatnonzero(valid.any(axis=1))))
+
+
+@pytest.mark.parametrize("rate", [10.0, 20.0, 40.0])
+def test_forecasts_are_a_continuous_function_of_stamps(
+    shared_forecaster: OnboardForecaster, scenes: list[Scenario], rate: float
+) -> None:
+    """Of a tracker that misses 30 % of the detections: shaken by a microsecond, and from the scenario."""
+    random = np.random.default_rng(1)
+    recorded = with_drops(recorded_at(scenes[1], rate, 0.0, random), 0.3, random)
+    found = streamed(shared_forecaster, recorded)
+    model_steps = resample(recorded, shared_forecaster.bundle.step_s)
+    expected = shared_forecaster.forecast(ScenarioBatch.of([model_steps]))
+    assert largest_distance(found, expected) < 0.01
+    for _ in range(3):
+        shaken_ns = random.integers(-1000, 1001, recorded.num_steps)
+        shaken = replace(recorded, timestamps_ns=recorded.timestamps_ns + shaken_ns)
+        assert largest_distance(streamed(shared_forecaster, shaken), found) < 0.01
 
 
 @pytest.mark.slow

@@ -99,7 +99,12 @@ def causal_velocity(
 
 def fit_steps(step_s: float, window_s: float = FIT_S) -> int:
     """Return how many steps of ``step_s`` seconds a velocity is fitted to, the current one included."""
-    return max(2, round(window_s / step_s))
+    return max(2, int(window_s / step_s + 0.49))  # a half, as of 12.5 Hz, is rounded down
+
+
+def fit_window_s(step_s: float) -> float:
+    """Return the age (seconds) of the states to which a velocity is fitted, half a step beyond the oldest."""
+    return (fit_steps(step_s) - 0.5) * step_s
 
 
 def _differences(
@@ -152,21 +157,21 @@ def _slope(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def latest_velocity(
-    position: NDArray[np.float64], valid: NDArray[np.bool_], time: NDArray[np.float64], first: int
+    position: NDArray[np.float64], valid: NDArray[np.bool_], time: NDArray[np.float64], step_s: float
 ) -> NDArray[np.float64]:
-    """Estimate the velocity of the last state as :func:`causal_velocity` does, from true times.
+    """Estimate the velocity of the last state as :func:`causal_velocity_of_rows` does.
 
     Args:
         position: ``[A, T, 2]`` metres.
         valid: ``[A, T]``, True for the last state.
         time: ``[T]`` seconds, ascending.
-        first: the first state of the fit. Where only the last one is valid from there on, the velocity is the
-            mean since the valid one before it, and zero without any.
+        step_s: the usual seconds between states.
 
     Returns:
-        ``[A, 2]`` m/s.
+        ``[A, 2]`` m/s. Zero for a first state.
     """
     since = time - time[-1]
+    first = int(np.searchsorted(since, -fit_window_s(step_s)))
     displacement = np.where(valid[..., None], position - position[:, -1:], 0.0)
     t = since[first:]
     n_t_tt = valid[:, first:] @ np.stack((np.ones_like(t), t, t**2), -1)
@@ -195,7 +200,7 @@ def causal_velocity_of_rows(
     Returns:
         ``[N, 2]`` m/s; zero in the first row of a track.
     """
-    window_s = (fit_steps(step_s) - 0.5) * step_s
+    window_s = fit_window_s(step_s)
     count = _rows_within(track, time, window_s)
     velocity = np.zeros(position.shape)
     longest = int(count.max(initial=1))

@@ -12,19 +12,17 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import unit_vector, wrap_angle
 from trajpred.data.motion import UNKNOWN_HEADING, given_heading, heading_known
 from trajpred.data.scenario import Scenario
-from trajpred.data.time import GAP_STEPS
+from trajpred.data.time import JITTER, SAME_TIME, longest_gap_s
 from trajpred.data.tracks import Tracks
 from trajpred.errors import require
 
 #: The columns of :class:`~trajpred.data.tracks.Tracks` that have a value for each step.
 STATES = ("valid", "position", "heading", "velocity")
-#: Share of a step by which times may differ and still be the same.
-SAME_TIME = 0.01
 
 
 def same_step(step_s: float, other_s: float) -> bool:
     """Whether two steps are the same but for the jitter of clocks, a tenth of a step."""
-    return abs(step_s - other_s) <= 0.1 * other_s
+    return abs(step_s - other_s) <= JITTER * other_s
 
 
 def recut(scenario: Scenario, observed: int, future: int, later: int = 0) -> Scenario:
@@ -64,10 +62,8 @@ def earlier(scenario: Scenario, steps: int) -> Scenario:
 def resample(scenario: Scenario, step_s: float) -> Scenario:
     """Return the scenario at steps of ``step_s`` seconds before and after its last observed step.
 
-    Between two recorded states of a track, position and velocity are interpolated linearly and the heading
-    along the shorter arc. A state whose neighbours are missing counts for the nearest time within half a
-    step, moved there at its velocity; other times stay unknown, so gaps stay gaps. What was recorded later
-    does not change the history. Tracks that no time of the grid meets are omitted.
+    States are those of :func:`states_at`: gaps stay gaps, and what was recorded later does not change the
+    history. Tracks that no time of the grid meets are omitted.
 
     Raises: DataError if ``step_s`` is not positive, or no time of the grid meets the focal track's history.
     """
@@ -79,7 +75,6 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
     if before == after == 0:
         before = 1  # one stamp would not say how long a step is
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
-    gap_s = GAP_STEPS * scenario.step_s
     continued = 0
     if scenario.continued:
         last_recorded = time[scenario.num_steps - scenario.continued - 1]
@@ -89,7 +84,7 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
         timestamps_ns=scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64),
         num_observed=before + 1,
         continued=continued,
-        tracks=tracks_at(scenario.tracks, time, grid, gap_s=gap_s, step_s=step_s),
+        tracks=tracks_at(scenario.tracks, time, grid, recorded_s=scenario.step_s, step_s=step_s),
     ).validate()
 
 
@@ -98,18 +93,17 @@ def tracks_at(
     time: NDArray[np.float64],
     grid: NDArray[np.float64],
     *,
-    gap_s: float,
+    recorded_s: float,
     step_s: float,
 ) -> Tracks:
-    """Resample tracks as :func:`resample` says, which were recorded at ``time`` ``[T]``, to ``grid`` ``[G]``.
+    """Resample tracks, which were recorded at ``time`` ``[T]``, to ``grid`` ``[G]`` by :func:`states_at`.
 
-    Times are seconds, ascending; what was recorded after 0 does not change the states up to 0. States are
-    interpolated between those at most ``gap_s`` apart; steps of the grid are ``step_s`` long.
+    What was recorded after 0 does not change the states up to 0.
     """
     is_past = grid <= 0
     seen = replace(tracks, valid=tracks.valid & (time <= 0))
-    past = _states(seen, time, grid[is_past], gap_s=gap_s, step_s=step_s)
-    future = _states(tracks, time, grid[~is_past], gap_s=gap_s, step_s=step_s)
+    past = _states(seen, time, grid[is_past], recorded_s=recorded_s, step_s=step_s)
+    future = _states(tracks, time, grid[~is_past], recorded_s=recorded_s, step_s=step_s)
     rows = past.valid.any(axis=1) | future.valid.any(axis=1)
     columns: dict[str, NDArray[Any]] = {}
     for column in fields(Tracks):
@@ -125,7 +119,7 @@ def _states(
     time: NDArray[np.float64],
     grid: NDArray[np.float64],
     *,
-    gap_s: float,
+    recorded_s: float,
     step_s: float,
 ) -> Tracks:
     """Resample tracks as :func:`states_at` does."""
@@ -133,7 +127,8 @@ def _states(
     motion = np.concatenate((tracks.position, tracks.velocity), axis=-1)
     heading = np.where(known, tracks.heading, np.nan)
     states = np.concatenate((np.moveaxis(motion, -1, 0), heading[None]))
-    return replace(tracks, **states_at(states, tracks.valid, time, grid, gap_s=gap_s, step_s=step_s))
+    columns = states_at(states, tracks.valid, time, grid, recorded_s=recorded_s, step_s=step_s)
+    return replace(tracks, **columns)
 
 
 def whole_steps(seconds: float, step_s: float) -> int:
@@ -147,47 +142,54 @@ def states_at(
     time: NDArray[np.float64],
     grid: NDArray[np.float64],
     *,
-    gap_s: float,
+    recorded_s: float,
     step_s: float,
 ) -> dict[str, Any]:
-    """Interpolate states at ``time`` ``[T]`` to the times ``grid`` ``[G]``, as :func:`resample` says.
+    """Return the states at the times ``grid`` ``[G]`` of tracks that were recorded at ``time`` ``[T]``.
+
+    Between two states up to :func:`~trajpred.data.time.longest_gap_s` apart, position and velocity are
+    interpolated linearly and the heading along the shorter arc. Otherwise the state before counts if it is
+    less than a step old, or that after up to half a step ahead, moved at its velocity. States are continuous
+    functions of the times; where the rule has a limit, times count as the same up to a tolerance.
 
     Args:
         states: ``[5, A, T]`` position, velocity and heading, NaN where the heading is unknown.
         valid: ``[A, T]``.
         time: ``[T]`` seconds, ascending.
         grid: ``[G]`` seconds, ascending.
-        gap_s: longest time between two states that are interpolated.
+        recorded_s: usual seconds between recorded states.
         step_s: step of the grid.
 
     Returns:
         The columns :data:`STATES` of :class:`~trajpred.data.tracks.Tracks` at the times of the grid.
     """
     A, T = valid.shape
-    left, right = _neighbours(valid, time, grid + SAME_TIME * step_s)
+    left, right = _neighbours(valid, time, grid)
     start = np.arange(A)[:, None] * T
     left_valid = valid.take(start + left)
     right_valid = valid.take(start + right)
     left_time = time.take(left)
     right_time = time.take(right)
     apart = right_time - left_time
-    differ = apart > 0  # they are the same state after the last one
-    share = ((grid - left_time) / np.where(differ, apart, 1.0)).clip(0.0, 1.0)
-    between = left_valid & right_valid & differ & (apart <= gap_s) & (share > SAME_TIME)
+    ago = grid - left_time
+    ahead = right_time - grid
+    left_valid &= ago >= 0
+    right_valid &= ahead >= 0
+    is_between = left_valid & right_valid & (apart > 0) & (apart <= longest_gap_s(recorded_s, step_s))
+    is_after = left_valid & (ago < (1 - SAME_TIME) * step_s)
+    is_before = right_valid & (ahead <= (0.5 + SAME_TIME) * step_s)
 
-    # Elsewhere the nearest state counts, if it lies within half a step: it is both neighbours.
-    use_right = ((share > 0.5) & right_valid) | ~left_valid
-    after = grid - np.where(use_right, right_time, left_time)
-    is_near = np.where(use_right, right_valid, left_valid) & (np.abs(after) <= (0.5 + SAME_TIME) * step_s)
-    left = np.where(between | ~use_right, left, right)
-    right = np.where(between | use_right, right, left)
-    share = np.where(between, share, 0.0)
-    after = np.where(between, 0.0, after)
+    # One that counts alone is both neighbours.
+    use_right = ~is_after & is_before
+    left = np.where(is_between | ~use_right, left, right)
+    right = np.where(is_between | use_right, right, left)
+    share = np.where(is_between, ago / np.where(apart > 0, apart, 1.0), 0.0)
+    after = np.where(is_between, 0.0, grid - time.take(left))
 
     rows = states.reshape(5, A * T)
     before = rows.take(start + left, axis=1)
     following = rows.take(start + right, axis=1)
-    found = between | is_near
+    found = is_between | is_after | is_before
     motion = np.where(found, before[:4] + share * (following[:4] - before[:4]), 0.0)
     x, y, vx, vy = motion
     heading = _turned(before[4], following[4], share)
@@ -202,10 +204,14 @@ def states_at(
 def _turned(
     before: NDArray[np.float64], following: NDArray[np.float64], share: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Interpolate headings ``[A, G]``, NaN where unknown; where one is, return the other."""
+    """Interpolate headings ``[A, G]``, NaN where unknown; where one is, return the other.
+
+    At the same time as one of both states, that of the other does not matter.
+    """
     turn = wrap_angle(following - before)
     turned = given_heading(wrap_angle(before + share * turn))
-    either = np.where(np.isnan(before), following, before)
+    use_following = (share > 1 - SAME_TIME) | ((share > SAME_TIME) & np.isnan(before))
+    either = np.where(use_following, following, before)
     heading = np.where((share > 0) & ~np.isnan(turned), turned, either)
     return np.where(np.isnan(heading), UNKNOWN_HEADING, heading)
 
@@ -213,7 +219,7 @@ def _turned(
 def _neighbours(
     valid: NDArray[np.bool_], time: NDArray[np.float64], grid: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the steps ``[A, G]`` of the valid states before and after each time of the grid.
+    """Return the steps ``[A, G]`` of the valid states up to each time of the grid, and after it.
 
     Where there is none, it is the first or the last step.
     """
@@ -223,9 +229,8 @@ def _neighbours(
     at_or_before = np.maximum.accumulate(at_or_before, axis=1)
     at_or_after = np.where(valid, steps, last)[:, ::-1]
     at_or_after = np.minimum.accumulate(at_or_after, axis=1)[:, ::-1]
-    step = (np.searchsorted(time, grid, side="right") - 1).clip(0, last)
-    following = (step + 1).clip(max=last)
-    return at_or_before[:, step], at_or_after[:, following]
+    following = np.searchsorted(time, grid, side="right")
+    return at_or_before[:, (following - 1).clip(0)], at_or_after[:, following.clip(max=last)]
 
 
 def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, steps: int) -> Forecast:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,34 @@ GAP_STEPS = 1.5
 SAME_STEP = 0.01
 #: Fewest observed intervals that define a grid: of fewer, a short one could make gaps of all others.
 FEWEST_INTERVALS = 5
+#: Share by which two steps may differ and still be the same but for the jitter of clocks.
+JITTER = 0.1
+#: Share of a step by which times scatter at most around a grid that is clearly theirs.
+CLEAR = 0.12
+#: Recorded time, as a multiple of that of all frames at their median interval, up to which few are lost.
+FEW_LOST = 1.15
+#: Share of the distance between a late frame and its step by which a clock follows the frame.
+FOLLOWED = 0.2
+#: Number of times that the step of a grid is fitted anew.
+REFINEMENTS = 3
+#: Share of a step by which times may differ and still be the same.
+SAME_TIME = 0.01
 #: Fewest seconds between the frames of a recording: a lower number is of another unit.
 SHORTEST_STEP_S = 0.005
 #: Most seconds between the frames of a recording: a higher number is of another unit.
 LONGEST_STEP_S = 10.0
 #: Most lost frames of a scenario: a longer pause separates two recordings.
 MAX_LOST = 1000
+
+
+def longest_gap_s(recorded_s: float, step_s: float) -> float:
+    """Return the longest seconds between two states that are interpolated to a grid of ``step_s`` seconds.
+
+    Args:
+        recorded_s: usual seconds between recorded states.
+    """
+    is_longer = recorded_s > (1 + JITTER) * step_s
+    return GAP_STEPS * (recorded_s if is_longer else step_s) + SAME_TIME * step_s
 
 
 def require_step_s(step_s: float) -> None:
@@ -69,20 +92,25 @@ def require_times(timestamps_ns: NDArray[np.int64], num_observed: int) -> None:
 def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.int64]:
     """Return the steps ``[T]`` of frames, 0 for the first, on a regular grid with gaps where frames are lost.
 
-    Late frames are no gaps: two frames up to :data:`GAP_STEPS` apart are one step apart.
+    Late frames are no gaps: each is at the step of the grid that is nearest, and at one of its own.
 
     Args:
         timestamps_ns: ``[T]`` nanoseconds, increasing.
-        num_observed: number of frames that are input; their intervals define the grid if there are
+        num_observed: number of frames that are input; they define the grid if they have
             :data:`FEWEST_INTERVALS` or more, so that the future changes no input.
     """
+    rank = np.arange(len(timestamps_ns))
     intervals = np.diff(timestamps_ns)
     if not len(intervals) or intervals.max() <= GAP_STEPS * intervals.min():
-        return np.arange(len(timestamps_ns))
-    observed = intervals[: num_observed - 1]
-    usual = _usual(observed if len(observed) >= FEWEST_INTERVALS else intervals)
-    steps = np.maximum(np.ceil(intervals / usual - GAP_STEPS) + 1, 1)
-    return np.concatenate(([0], np.cumsum(steps))).astype(np.int64)
+        return rank
+    since = (timestamps_ns - timestamps_ns[0]).astype(np.float64)
+    known = num_observed if num_observed > FEWEST_INTERVALS else len(since)
+    lost = _nearest_steps(since, _usual(since[:known])) - rank
+    # Of two frames at one step, the observed ones before them move back; a future one moves ahead.
+    observed = lost[:num_observed]
+    observed[:] = np.minimum.accumulate(observed[::-1])[::-1]
+    lost = np.maximum.accumulate(lost)
+    return rank + lost - lost[0]
 
 
 def regular_step_s(timestamps_ns: NDArray[np.int64]) -> float:
@@ -96,15 +124,49 @@ def regular_step_s(timestamps_ns: NDArray[np.int64]) -> float:
     return float(timestamps_ns[-1] - timestamps_ns[0]) / 1e9 / steps
 
 
-def _usual(intervals: NDArray[np.int64]) -> float:
-    """Return the interval between two frames without a lost one, of intervals ``[N]``.
+def _usual(since: NDArray[np.float64]) -> float:
+    """Return the interval between two frames without a lost one, of times ``[T]`` since the first.
 
-    It is the median of those that are not much longer than the lower quartile, which is an interval without a
-    lost frame even where half of the frames are lost.
+    The median of the intervals that are not much longer than the lower quartile is one even where half of the
+    frames are lost, but too short where late frames make short intervals. There, if few are lost, it is the
+    median of all. Either is refined.
     """
-    ordered = np.sort(intervals)
-    short = ordered[(len(ordered) - 1) // 4]
-    return float(np.median(ordered[ordered <= GAP_STEPS * short]))
+    intervals = np.sort(np.diff(since))
+    short = intervals[(len(intervals) - 1) // 4]
+    single = float(np.median(intervals[intervals <= GAP_STEPS * short]))
+    step, spread = _refined(since, single)
+    middle = float(np.median(intervals))
+    if spread > CLEAR and since[-1] <= FEW_LOST * middle * len(intervals):
+        step, _ = _refined(since, middle)
+    return step
+
+
+def _refined(since: NDArray[np.float64], step: float) -> tuple[float, float]:
+    """Fit a grid of about this step to times; return its step, and how far times lie from it, in steps."""
+    time = since - since.mean()
+    spread = np.inf
+    for _ in range(REFINEMENTS):
+        steps = _nearest_steps(since, step)
+        centred = steps - steps.mean()
+        if steps[-1] == 0:
+            break
+        step = float(centred @ time) / float(centred @ centred)
+        spread = float(np.sqrt(np.mean((time - step * centred) ** 2))) / step
+    return step, spread
+
+
+def _nearest_steps(since: NDArray[np.float64], step: float) -> NDArray[np.int64]:
+    """Return the steps ``[T]`` of a grid that are nearest to times, as a clock counts that follows them."""
+    steps = []
+    count = 0
+    expected = 0.0
+    for time in since.tolist():
+        passed = max(math.floor((time - expected) / step + 0.5), 0)
+        count += passed
+        expected += passed * step
+        expected += FOLLOWED * (time - expected)
+        steps.append(count)
+    return np.array(steps, np.int64)
 
 
 def stamps_of_steps(timestamps_ns: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:

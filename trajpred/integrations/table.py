@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
-from trajpred.data.time import GAP_STEPS
+from trajpred.data.time import longest_gap_s
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps import read_map_file, require_origin
 from trajpred.integrations.maps.lanelet2 import from_utm, utm
@@ -233,7 +233,8 @@ def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> 
         duration_s = gap_s = 0.0
         with suppress(DataError):
             recording = _recording(part, options)
-            duration_s, gap_s = recording.duration_s, GAP_STEPS * recording.step_s
+            duration_s = recording.duration_s
+            gap_s = longest_gap_s(recording.step_s, options.step_s or recording.step_s)
             for kind, sentence in recording.warnings.items():
                 problems.setdefault(kind, []).append(f"{name}: {sentence}")
             windows = _windows(name, part, options)

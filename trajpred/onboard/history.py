@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from trajpred.data.checks import as_number, row_of
 from trajpred.data.geometry import direction, norm
-from trajpred.data.motion import MOVED_M, STANDING_SPEED, fit_steps, given_heading, latest_velocity
+from trajpred.data.motion import MOVED_M, STANDING_SPEED, given_heading, latest_velocity
 from trajpred.data.resample import states_at, whole_steps
-from trajpred.data.time import GAP_STEPS, SHORTEST_STEP_S, frame_steps, regular_step_s
+from trajpred.data.time import SHORTEST_STEP_S, regular_step_s
 from trajpred.data.tracks import TrackCategory, Tracks
 from trajpred.errors import require
 
@@ -187,7 +187,7 @@ class HistoryTable:
             return given
         some = rows[missing]
         position = np.moveaxis(self._states[:2, some], 0, -1)
-        fitted = latest_velocity(position, self._valid[some], self._time_s, self._first_of_fit())
+        fitted = latest_velocity(position, self._valid[some], self._time_s, self._update_step_s())
         velocity = given.copy()
         velocity[missing] = np.where(norm(fitted)[:, None] <= max_speed, fitted, 0.0)
         return velocity
@@ -220,12 +220,9 @@ class HistoryTable:
         """Return ``[T]`` the times of the updates, in nanoseconds since ``now_s``."""
         return np.round((self._time_s - now_s) * 1e9).astype(np.int64)
 
-    def _first_of_fit(self) -> int:
-        """Return the first column of those to which velocities are fitted."""
-        stamps_ns = self._stamps_ns(self._time_s[-1])
-        steps = frame_steps(stamps_ns, len(stamps_ns))
-        window = fit_steps(regular_step_s(stamps_ns))
-        return int(np.searchsorted(steps, steps[-1] - window, side="right"))
+    def _update_step_s(self) -> float:
+        """Return the usual seconds between updates."""
+        return regular_step_s(self._stamps_ns(self._time_s[-1]))
 
     def resampled(self, now_s: float, within_s: float) -> Tracks:
         """Return the tracks seen in the last ``within_s`` seconds, at the steps of the model until ``now_s``.
@@ -236,15 +233,14 @@ class HistoryTable:
         rows = np.flatnonzero(self.last_seen_s() >= now_s - within_s)
         if not len(rows):
             return _NOBODY
-        stamps_ns = self._stamps_ns(now_s)
-        time: NDArray[np.float64] = stamps_ns / 1e9
+        time: NDArray[np.float64] = self._stamps_ns(now_s) / 1e9
         before = min(whole_steps(-time[0], self.step_s), self.length - 1)
         columns = states_at(
             self._states.take(rows, axis=1),
             self._valid[rows],
             time,
             np.arange(-before, 1) * np.float64(self.step_s),
-            gap_s=GAP_STEPS * regular_step_s(stamps_ns),
+            recorded_s=self._update_step_s(),
             step_s=self.step_s,
         )
         return Tracks(

@@ -24,7 +24,7 @@ from trajpred.data.motion import (
 )
 from trajpred.data.resample import tracks_at
 from trajpred.data.scenario import Scenario
-from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S
+from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, longest_gap_s
 from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
 from trajpred.errors import DataError, quoted, require
 from trajpred.sources.reading import MAX_STATES, sizes_of, text_codes
@@ -185,7 +185,7 @@ class Recording:
         starts = options.starts(recorded, step_s)
         first_end = options.observe_s - options.unknown_before(recorded, step_s) * step_s + self.time[0]
         seen = self.time[np.isin(self.object_type, ROAD_USERS)[self.track]]
-        gap_s = GAP_STEPS * max(self.step_s, step_s)
+        gap_s = longest_gap_s(self.step_s, step_s)
         # Only the windows whose observed seconds end soon after a state: a recording may pause for days.
         every_s = starts.step * step_s
         number = np.unique(np.floor((seen - first_end) / every_s).astype(np.int64))
@@ -221,7 +221,7 @@ class Recording:
 
     def _tracks_at(self, now: float, grid: NDArray[np.float64], step_s: float) -> Tracks:
         """Return the tracks at the times ``grid`` from ``now`` on."""
-        gap_s = GAP_STEPS * self.step_s
+        gap_s = longest_gap_s(self.step_s, step_s)
         reach = (now + grid[0] - gap_s, now + grid[-1] + gap_s)
         rows = slice(*np.searchsorted(self.time, reach))
         time, step = np.unique(self.time[rows] - now, return_inverse=True)
@@ -246,7 +246,7 @@ class Recording:
             velocity=velocity,
             size=self.size[tracks],
         )
-        return tracks_at(recorded, time, grid, gap_s=gap_s, step_s=step_s)
+        return tracks_at(recorded, time, grid, recorded_s=self.step_s, step_s=step_s)
 
 
 def _require_rows(table: pa.Table, correct: NDArray[np.bool_], column: str, problem: str) -> None:

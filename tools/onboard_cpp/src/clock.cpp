@@ -3,45 +3,129 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 namespace trajpred::onboard {
 
 namespace {
 
-// Returns the interval between two updates without a lost one: the median of those that are not much longer
-// than the lower quartile.
-double usual(std::vector<double> intervals) {
-  std::sort(intervals.begin(), intervals.end());
-  const double short_ns = intervals[(intervals.size() - 1) / 4];
-  const auto end = std::upper_bound(intervals.begin(), intervals.end(), GAP_STEPS * short_ns);
-  const auto count = static_cast<std::size_t>(end - intervals.begin());
-  const double upper = intervals[count / 2];
-  return count % 2 == 1 ? upper : (intervals[count / 2 - 1] + upper) / 2;
+// Share by which two steps may differ and still be the same but for the jitter of clocks.
+constexpr double JITTER = 0.1;
+// Share of a step by which times scatter at most around a grid that is clearly theirs.
+constexpr double CLEAR = 0.12;
+// Recorded time, as a multiple of that of all updates at their median interval, up to which few are lost.
+constexpr double FEW_LOST = 1.15;
+// Share of the distance between a late update and its step by which a clock follows the update.
+constexpr double FOLLOWED = 0.2;
+// Number of times that the step of a grid is fitted anew.
+constexpr int REFINEMENTS = 3;
+
+// A grid fitted to times: its step, and how far the times lie from it, in steps.
+struct Grid {
+  double step;
+  double spread;
+};
+
+double mean(const std::vector<double>& values) {
+  double sum = 0.0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
 }
 
-}  // namespace
+// Returns the median of the first `count` of ascending values.
+double median(const std::vector<double>& values, std::size_t count) {
+  const double upper = values[count / 2];
+  return count % 2 == 1 ? upper : (values[count / 2 - 1] + upper) / 2;
+}
 
-std::vector<std::int64_t> frame_steps(const std::vector<std::int64_t>& stamps_ns) {
-  std::vector<double> intervals;
-  for (std::size_t i = 1; i < stamps_ns.size(); ++i) {
-    intervals.push_back(static_cast<double>(stamps_ns[i] - stamps_ns[i - 1]));
-  }
-  std::vector<std::int64_t> steps = {0};
-  if (intervals.empty()) return steps;
-  const auto [shortest, longest] = std::minmax_element(intervals.begin(), intervals.end());
-  const bool is_regular = *longest <= GAP_STEPS * *shortest;
-  const double usual_ns = is_regular ? 0.0 : usual(intervals);
-  for (const double interval : intervals) {
-    const double passed = is_regular ? 1.0 : std::max(std::ceil(interval / usual_ns - GAP_STEPS) + 1, 1.0);
-    steps.push_back(steps.back() + static_cast<std::int64_t>(passed));
+// Returns the steps of a grid that are nearest to times, as a clock counts that follows them.
+std::vector<double> nearest_steps(const std::vector<double>& since, double step) {
+  std::vector<double> steps;
+  double count = 0.0;
+  double expected = 0.0;
+  for (const double time : since) {
+    const double passed = std::max(std::floor((time - expected) / step + 0.5), 0.0);
+    count += passed;
+    expected += passed * step;
+    expected += FOLLOWED * (time - expected);
+    steps.push_back(count);
   }
   return steps;
 }
 
+// Fits a grid of about this step to times.
+Grid refined(const std::vector<double>& since, double step) {
+  const double middle = mean(since);
+  const auto count = static_cast<double>(since.size());
+  Grid grid = {step, std::numeric_limits<double>::infinity()};
+  for (int i = 0; i < REFINEMENTS; ++i) {
+    const std::vector<double> steps = nearest_steps(since, grid.step);
+    if (steps.back() == 0.0) break;
+    const double centre = mean(steps);
+    double both = 0.0;
+    double square = 0.0;
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      both += (steps[k] - centre) * (since[k] - middle);
+      square += (steps[k] - centre) * (steps[k] - centre);
+    }
+    grid.step = both / square;
+    double apart = 0.0;
+    for (std::size_t k = 0; k < steps.size(); ++k) {
+      const double distance = since[k] - middle - grid.step * (steps[k] - centre);
+      apart += distance * distance;
+    }
+    grid.spread = std::sqrt(apart / count) / grid.step;
+  }
+  return grid;
+}
+
+// Returns the interval between two updates without a lost one, of their times since the first.
+double usual(const std::vector<double>& since) {
+  std::vector<double> intervals;
+  for (std::size_t i = 1; i < since.size(); ++i) intervals.push_back(since[i] - since[i - 1]);
+  std::sort(intervals.begin(), intervals.end());
+  const double short_ns = intervals[(intervals.size() - 1) / 4];
+  const auto end = std::upper_bound(intervals.begin(), intervals.end(), GAP_STEPS * short_ns);
+  const double single = median(intervals, static_cast<std::size_t>(end - intervals.begin()));
+  const double middle = median(intervals, intervals.size());
+  const Grid grid = refined(since, single);
+  const bool few_lost = since.back() <= FEW_LOST * middle * static_cast<double>(intervals.size());
+  return grid.spread > CLEAR && few_lost ? refined(since, middle).step : grid.step;
+}
+
+// Returns whether no update is lost and none much late.
+bool is_regular(const std::vector<double>& since) {
+  double shortest = std::numeric_limits<double>::infinity();
+  double longest = 0.0;
+  for (std::size_t i = 1; i < since.size(); ++i) {
+    shortest = std::min(shortest, since[i] - since[i - 1]);
+    longest = std::max(longest, since[i] - since[i - 1]);
+  }
+  return since.size() < 2 || longest <= GAP_STEPS * shortest;
+}
+
+// Returns the number of steps from the first update to the last, those of lost ones included.
+double passed_steps(const std::vector<double>& since) {
+  if (is_regular(since)) return static_cast<double>(since.size()) - 1;
+  const std::vector<double> steps = nearest_steps(since, usual(since));
+  // Each has a step of its own: of two at one step, those before move back.
+  double first = steps.front();
+  for (std::size_t i = 0; i < steps.size(); ++i) first = std::min(first, steps[i] - static_cast<double>(i));
+  return steps.back() - first;
+}
+
+}  // namespace
+
+double longest_gap_s(double recorded_s, double step_s) {
+  const bool is_longer = recorded_s > (1 + JITTER) * step_s;
+  return GAP_STEPS * (is_longer ? recorded_s : step_s) + SAME_TIME * step_s;
+}
+
 double regular_step_s(const std::vector<std::int64_t>& stamps_ns) {
-  const std::int64_t steps = frame_steps(stamps_ns).back();
-  if (steps == 0) return STEP_S;
-  return static_cast<double>(stamps_ns.back() - stamps_ns.front()) / 1e9 / static_cast<double>(steps);
+  std::vector<double> since;
+  for (const std::int64_t stamp : stamps_ns) since.push_back(static_cast<double>(stamp - stamps_ns.front()));
+  const double steps = passed_steps(since);
+  return steps == 0.0 ? STEP_S : since.back() / 1e9 / steps;
 }
 
 }  // namespace trajpred::onboard

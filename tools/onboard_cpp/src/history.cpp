@@ -16,17 +16,24 @@ namespace {
 // Seconds of the positions to which a velocity is fitted.
 constexpr double FIT_S = 1.0;
 
-// Estimates the velocity of the latest state: the slope of a line fitted to the states from `first_s` on. Where
-// it is alone there, the mean velocity since the state before; zero without any.
-Point latest_velocity(const std::deque<TimedState>& states, double first_s) {
+// Returns the age (seconds) of the states to which a velocity is fitted, half a step beyond the oldest.
+double fit_window_s(double step_s) {
+  const double steps = std::max(2.0, std::floor(FIT_S / step_s + 0.49));  // a half is rounded down
+  return (steps - 0.5) * step_s;
+}
+
+// Estimates the velocity of the latest state: the slope of a line fitted to the states of the last `window_s`
+// seconds. Where it is alone there, the mean velocity since the state before; zero without any.
+Point latest_velocity(const std::deque<TimedState>& states, double window_s) {
   const TimedState& latest = states.back();
   double n = 0.0;
   double sum_t = 0.0;
   double sum_tt = 0.0;
   Point sum_xy;
   Point sum_txy;
-  for (auto state = states.rbegin(); state != states.rend() && state->time_s >= first_s; ++state) {
+  for (auto state = states.rbegin(); state != states.rend(); ++state) {
     const double t = state->time_s - latest.time_s;
+    if (t < -window_s) break;
     const Point xy = state->position - latest.position;
     n += 1.0;
     sum_t += t;
@@ -71,7 +78,7 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
   const bool is_new_update = times_s_.empty() || time_s - times_s_.back() >= SHORTEST_STEP_S;
   if (is_new_update) times_s_.push_back(time_s);
   const double now_s = times_s_.back();
-  const double first_s = first_of_fit_s();
+  const double window_s = fit_window_s(update_step_s());
   std::unordered_map<std::string, std::size_t> row;
   for (std::size_t i = 0; i < tracks_.size(); ++i) row.emplace(tracks_[i].track_id, i);
   for (const Detection& detection : detections) {
@@ -98,7 +105,7 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
     states.push_back({now_s, detection.position, detection.velocity, detection.heading});
     TimedState& state = states.back();
     if (std::isnan(state.velocity.x)) {
-      const Point fitted = latest_velocity(states, first_s);
+      const Point fitted = latest_velocity(states, window_s);
       state.velocity = norm(fitted) <= max_speed ? fitted : Point{};
     }
     const Point away = state.position - track.first_position;
@@ -124,20 +131,13 @@ std::vector<std::int64_t> HistoryTable::stamps_ns(double now_s) const {
   return stamps;
 }
 
-double HistoryTable::first_of_fit_s() const {
-  const std::vector<std::int64_t> stamps = stamps_ns(times_s_.back());
-  const std::vector<std::int64_t> steps = frame_steps(stamps);
-  const double window = std::max(2.0, std::nearbyint(FIT_S / regular_step_s(stamps)));
-  const std::int64_t before = steps.back() - static_cast<std::int64_t>(window);
-  const auto first = std::upper_bound(steps.begin(), steps.end(), before);
-  return times_s_[static_cast<std::size_t>(first - steps.begin())];
-}
+double HistoryTable::update_step_s() const { return regular_step_s(stamps_ns(times_s_.back())); }
 
 Tracks HistoryTable::resampled(double now_s, double within_s) const {
   Tracks tracks;
   if (tracks_.empty()) return tracks;
   const std::vector<std::int64_t> stamps = stamps_ns(now_s);
-  const double gap_s = GAP_STEPS * regular_step_s(stamps);
+  const double recorded_s = update_step_s();
   const double first_s = static_cast<double>(stamps.front()) / 1e9;
   const std::size_t before = std::min(whole_steps(-first_s, step_s_), length_ - 1);
   std::vector<double> grid;
@@ -148,7 +148,7 @@ Tracks HistoryTable::resampled(double now_s, double within_s) const {
     if (recorded.states.back().time_s < now_s - within_s) continue;
     states.assign(recorded.states.begin(), recorded.states.end());
     for (TimedState& state : states) state.time_s = std::nearbyint((state.time_s - now_s) * 1e9) / 1e9;
-    std::vector<State> resampled = states_at(states, grid, gap_s, step_s_);
+    std::vector<State> resampled = states_at(states, grid, recorded_s, step_s_);
     tracks.push_back({recorded.track_id, recorded.object_type, UNSCORED, std::move(resampled)});
   }
   return tracks;

@@ -1,18 +1,19 @@
 #include "trajpred_onboard/time_grid.hpp"
 
-#include <algorithm>
 #include <cmath>
+
+#include "trajpred_onboard/clock.hpp"
 
 namespace trajpred::onboard {
 
 namespace {
 
-// Interpolates between headings, or returns the known one.
+// Interpolates between headings, or returns the known one; at the same time as one of both states, that of the
+// other does not matter.
 double turned(double before, double following, double share) {
-  if (std::isnan(before)) return following;
-  if (std::isnan(following)) return before;
-  const double heading = wrap_angle(before + share * wrap_angle(following - before));
-  return given_heading(heading);
+  const bool use_following = share > 1 - SAME_TIME || (share > SAME_TIME && std::isnan(before));
+  if (std::isnan(before) || std::isnan(following)) return use_following ? following : before;
+  return given_heading(wrap_angle(before + share * wrap_angle(following - before)));
 }
 
 State state_of(Point position, Point velocity, double heading) {
@@ -25,6 +26,11 @@ State between(const TimedState& before, const TimedState& following, double shar
   return state_of(position, velocity, turned(before.heading, following.heading, share));
 }
 
+// Returns a state at a time that is `after_s` seconds after its own.
+State moved(const TimedState& state, double after_s) {
+  return state_of(state.position + after_s * state.velocity, state.velocity, state.heading);
+}
+
 }  // namespace
 
 std::size_t whole_steps(double seconds, double step_s) {
@@ -32,28 +38,23 @@ std::size_t whole_steps(double seconds, double step_s) {
 }
 
 std::vector<State> states_at(const std::vector<TimedState>& states, const std::vector<double>& grid,
-                             double gap_s, double step_s) {
+                             double recorded_s, double step_s) {
+  const double gap_s = longest_gap_s(recorded_s, step_s);
   std::vector<State> result(grid.size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < grid.size(); ++i) {
-    while (next < states.size() && states[next].time_s <= grid[i] + SAME_TIME * step_s) ++next;
+    while (next < states.size() && states[next].time_s <= grid[i]) ++next;
     const TimedState* left = next > 0 ? &states[next - 1] : nullptr;
     const TimedState* right = next < states.size() ? &states[next] : nullptr;
-    const TimedState* nearest = left != nullptr ? left : right;
-    if (left != nullptr && right != nullptr) {
-      const double apart_s = right->time_s - left->time_s;
-      const double share = std::clamp((grid[i] - left->time_s) / apart_s, 0.0, 1.0);
-      if (apart_s <= gap_s && share > SAME_TIME) {
-        result[i] = between(*left, *right, share);
-        continue;
-      }
-      if (share > 0.5) nearest = right;
+    const double ago_s = left != nullptr ? grid[i] - left->time_s : 0.0;
+    const double ahead_s = right != nullptr ? right->time_s - grid[i] : 0.0;
+    if (left != nullptr && right != nullptr && right->time_s - left->time_s <= gap_s) {
+      result[i] = between(*left, *right, ago_s / (right->time_s - left->time_s));
+    } else if (left != nullptr && ago_s < (1 - SAME_TIME) * step_s) {
+      result[i] = moved(*left, ago_s);
+    } else if (right != nullptr && ahead_s <= (0.5 + SAME_TIME) * step_s) {
+      result[i] = moved(*right, -ahead_s);
     }
-    if (nearest == nullptr) continue;
-    const double after_s = grid[i] - nearest->time_s;
-    if (std::abs(after_s) > (0.5 + SAME_TIME) * step_s) continue;
-    const Point position = nearest->position + after_s * nearest->velocity;
-    result[i] = state_of(position, nearest->velocity, nearest->heading);
   }
   return result;
 }

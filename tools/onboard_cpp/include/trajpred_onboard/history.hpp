@@ -77,8 +77,8 @@ class HistoryTable {
   // Returns the times of the updates, in nanoseconds since `now_s`.
   std::vector<std::int64_t> stamps_ns(double now_s) const;
 
-  // Returns the time of the first of the updates to which velocities are fitted.
-  double first_of_fit_s() const;
+  // Returns the usual seconds between updates.
+  double update_step_s() const;
 
   // Removes the tracks not seen for longest beyond the limit.
   void forget();

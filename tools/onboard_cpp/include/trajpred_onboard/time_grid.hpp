@@ -8,9 +8,6 @@
 
 namespace trajpred::onboard {
 
-// Share of a step by which times may differ and still be the same.
-inline constexpr double SAME_TIME = 0.01;
-
 // A recorded state at its own time; its heading is NaN where unknown.
 struct TimedState {
   double time_s;
@@ -22,12 +19,12 @@ struct TimedState {
 // Returns how many steps of `step_s` seconds fit into `seconds`.
 std::size_t whole_steps(double seconds, double step_s);
 
-// Interpolates the states of a track, in the order of their times, to the times `grid`, which ascend.
+// Returns the states of a track, given in the order of their times, at the times `grid`, which ascend.
 //
-// Between two states at most `gap_s` seconds apart, position and velocity are interpolated linearly and the
-// heading along the shorter arc. Elsewhere the nearest state counts if it lies within half a step of `step_s`
-// seconds, moved there at its velocity.
+// Between two states up to longest_gap_s apart, position and velocity are interpolated linearly and the heading
+// along the shorter arc. Otherwise the state before counts if it is less than a step of `step_s` seconds old, or
+// that after up to half a step ahead, moved at its velocity. `recorded_s`: usual seconds between states.
 std::vector<State> states_at(const std::vector<TimedState>& states, const std::vector<double>& grid,
-                             double gap_s, double step_s);
+                             double recorded_s, double step_s);
 
 }  // namespace trajpred::onboard
