@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.motion import heading_known
 from trajpred.data.resample import earlier, recut, resample, resample_forecast, states_at
@@ -112,6 +113,19 @@ def test_the_states_of_a_time_are_a_rule_with_tolerances(
     found = states_at(states, valid, time, grid, recorded_s=0.05, step_s=0.1)
     assert (np.round(1000 * grid[found["valid"][0]])).tolist() == known_ms
     np.testing.assert_allclose(found["position"][0, :, 0], 10 * grid * found["valid"][0], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "window", [(60, 50, 10), (40, 70, -10), (50, 60, 0), (30, 20, 0), (70, 80, 5), (1, 1, 59)]
+)
+def test_windows_of_batches_are_those_of_scenarios(window: tuple[int, int, int]) -> None:
+    scenario = replace(steady(0.1, observed=50, future=60), continued=20)
+    found = ScenarioBatch.of([scenario]).window(*window)
+    expected = ScenarioBatch.of([recut(scenario, *window)])
+    assert (found.num_observed, found.num_future) == window[:2]
+    assert (expected.num_observed, expected.num_future) == window[:2]
+    for name in ("valid", "position", "heading", "velocity"):
+        assert np.array_equal(getattr(found.tracks, name), getattr(expected.tracks, name))
 
 
 @pytest.mark.parametrize("step_s", [0.0, -0.1, np.inf, np.nan])

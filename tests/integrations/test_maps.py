@@ -231,6 +231,32 @@ def test_lanelets_are_those_of_the_library(files: list[Path], monkeypatch: pytes
     assert np.isin(lane_map.left_neighbor[cars], lane_map.lane_id[cars]).sum() == 111
 
 
+def test_bounds_of_lanelets_run_as_in_the_library(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of small ones that cross others on the same four nodes, which are not turned inside out."""
+    pytest.importorskip("lanelet2")
+    from lanelet2.io import Origin, load
+    from lanelet2.projection import UtmProjector
+
+    monkeypatch.setattr(records, "MAX_LENGTH_M", 1e9)
+    path = named(files, "mapping_example")
+    projector = UtmProjector(Origin(49.0, 8.4))
+    lanelets = {lanelet.id: lanelet for lanelet in load(str(path), projector).laneletLayer}
+    lane_map = read_map(path, origin=(49.0, 8.4))
+    compared = 0
+    for row, number in enumerate(lane_map.lane_id.tolist()):
+        lanelet = lanelets.get(number)  # none for the other direction of one that is used in both
+        if lanelet is None:
+            continue
+        for line, bound in (
+            (lane_map.left_boundary[row], lanelet.leftBound),
+            (lane_map.right_boundary[row], lanelet.rightBound),
+        ):
+            expected = [(point.x, point.y) for point in bound]
+            np.testing.assert_allclose(line[[0, -1], :2], [expected[0], expected[-1]], atol=1e-6)
+        compared += 1
+    assert compared == 359
+
+
 @pytest.mark.parametrize(
     ("name", "metres", "links", "left", "centre"),
     [
@@ -262,7 +288,8 @@ def test_every_file_is_connected_and_validates(files: list[Path]) -> None:
         file = read_map_file(path)
         lane_map = file.lanes
         assert file.format == formats[path.suffix], path
-        assert faults(lane_map) == [], path
+        crossed = ["1 outlines of lanes cross themselves: 45566"] if "mapping_example" in path.name else []
+        assert faults(lane_map) == crossed, path
         left = []
         right = []
         for row, line in enumerate(lane_map.centerline):

@@ -71,7 +71,7 @@ class ScenarioBatch:
             later: steps, one number or ``[S]``, by which the last observed step moves.
         """
         first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
-        if not first.any() and observed + future == self.tracks.valid.shape[1]:
+        if not first.any() and (observed, future) == (self.num_observed, self.num_future):
             return self
         tracks = self.tracks.window(first[self.track_scene], observed + future)
         return replace(self, num_observed=observed, recorded=self.recorded - first, tracks=tracks)

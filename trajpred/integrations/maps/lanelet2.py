@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -15,7 +16,7 @@ from trajpred.data.checks import as_array, row_of
 from trajpred.data.environment import install_command
 from trajpred.data.geometry import norm
 from trajpred.errors import DataError, require, require_finite
-from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type, require_length
+from trajpred.integrations.maps.segments import Lane, Line, MapParts, is_simple, mark_type, require_length
 from trajpred.sources.reading import integer
 
 #: The lane type of each subtype of lanelets that road users drive on; others are left out.
@@ -331,6 +332,27 @@ class Lanelet:
         """The pairs of nodes at both ends, if the bounds run in opposite directions."""
         return self._ends(self.right.nodes[::-1])
 
+    @cached_property
+    def simple(self) -> tuple[bool, bool]:
+        """Whether no outline crosses itself, of bounds in the same and in opposite directions."""
+        left = self.left.line
+        right = self.right.line
+        return is_simple(left, right), is_simple(left, right[::-1])
+
+    @property
+    def possible_ends(self) -> set[Ends]:
+        """The pairs of nodes at both ends in either direction, unless its outline alone crosses itself.
+
+        Two lanelets that cross on the same four nodes would confirm each other's diagonals.
+        """
+        parallel, opposite = self.simple
+        ends: set[Ends] = set()
+        if parallel or not opposite:
+            ends |= self.parallel_ends
+        if opposite or not parallel:
+            ends |= self.opposite_ends
+        return ends
+
     def _ends(self, right: list[str]) -> set[Ends]:
         left = self.left.nodes
         return {frozenset((left[0], right[0])), frozenset((left[-1], right[-1]))}
@@ -340,7 +362,7 @@ def oriented(lanelets: list[Lanelet]) -> list[Lanelet]:
     """Turn the bounds of each lanelet into its driving direction: the files have them in any direction."""
     ends: Counter[Ends] = Counter()
     for lanelet in lanelets:
-        ends.update(lanelet.parallel_ends | lanelet.opposite_ends)
+        ends.update(lanelet.possible_ends)
     oriented = []
     for lanelet in lanelets:
         left = lanelet.left
@@ -355,30 +377,23 @@ def oriented(lanelets: list[Lanelet]) -> list[Lanelet]:
 def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
     """Return whether the bounds of a lanelet run in the same direction.
 
-    The ends that it shares with other lanelets decide; then an outline that does not cross itself, which
-    tells bounds of sharp turns, whose ends may be nearest crosswise; then the distances of the ends.
+    An outline that does not cross itself decides, unless lanelets before and after share both ends of the
+    crossed one and none of the other. Of two such outlines it is that with more shared ends, then that with
+    nearer ends: those of a sharp turn may be nearest crosswise.
     """
-    # Each of its ends counts once for the lanelet itself.
-    same = sum(ends[pair] - 1 for pair in lanelet.parallel_ends)
-    opposite = sum(ends[pair] - 1 for pair in lanelet.opposite_ends)
-    if same != opposite:
-        return same > opposite
-    left = lanelet.left.line
-    right = lanelet.right.line
-    is_simple = _is_simple(left, right)
-    if is_simple != _is_simple(left, right[::-1]):
-        return is_simple
-    gap = norm(left[[0, -1]] - right[[0, -1]]).sum()
-    crosswise = norm(left[[0, -1]] - right[[-1, 0]]).sum()
-    return bool(gap <= crosswise)
-
-
-def _is_simple(left: Line, right: Line) -> bool:
-    """Return whether the outline of a lanelet does not cross itself."""
-    import shapely
-
-    outline = np.concatenate((left, right[::-1]))
-    return bool(shapely.LinearRing(outline).is_simple)
+    own = lanelet.possible_ends
+    shared_parallel = sum(ends[pair] - (pair in own) for pair in lanelet.parallel_ends)
+    shared_opposite = sum(ends[pair] - (pair in own) for pair in lanelet.opposite_ends)
+    parallel, opposite = lanelet.simple
+    if parallel and not opposite:
+        return shared_parallel > 0 or shared_opposite < 2
+    if opposite and not parallel:
+        return shared_opposite == 0 and shared_parallel >= 2
+    if shared_parallel != shared_opposite:
+        return shared_parallel > shared_opposite
+    left = lanelet.left.line[[0, -1]]
+    right = lanelet.right.line[[0, -1]]
+    return bool(norm(left - right).sum() <= norm(left - right[::-1]).sum())
 
 
 def _is_clockwise(left: Way, right: Way) -> bool:

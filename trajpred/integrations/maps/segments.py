@@ -15,7 +15,7 @@ from trajpred.data.checks import row_of
 from trajpred.data.geometry import arc_length, cut_line, norm
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, MAX_ID, NO_LANE, LaneMap, free_ids, num_segments
 from trajpred.data.ragged import Ragged
-from trajpred.errors import require, require_finite
+from trajpred.errors import require, require_finite, shortened
 from trajpred.sources.argoverse2 import midline
 from trajpred.sources.reading import MapProblems, integer, require_lanes
 
@@ -277,8 +277,16 @@ def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
     return np.isin(np.arange(len(lines)), crossing)
 
 
+def is_simple(left: Line, right: Line) -> bool:
+    """Return whether the outline of a lane, whose boundaries run in the same direction, is not crossed."""
+    import shapely
+
+    outline = np.concatenate((left, right[::-1]))
+    return bool(shapely.LinearRing(outline).is_simple)
+
+
 def faults(lane_map: LaneMap) -> list[str]:
-    """Describe what is wrong with the links of a map, in a few words each; empty if nothing is."""
+    """Describe what is wrong with the links and outlines of a map, in a few words each."""
     row_of_lane = row_of(lane_map.lane_id.tolist())
     outside = 0
     distances: list[float] = []
@@ -297,4 +305,8 @@ def faults(lane_map: LaneMap) -> list[str]:
     if apart:
         farthest = f"up to {max(distances):.1f} m"
         problems.append(f"{apart} successors begin more than {CONNECTED_M} m away, {farthest}")
+    boundaries = zip(lane_map.lane_id.tolist(), lane_map.left_boundary, lane_map.right_boundary, strict=True)
+    crossed = [str(name) for name, left, right in boundaries if not is_simple(left[:, :2], right[:, :2])]
+    if crossed:
+        problems.append(f"{len(crossed)} outlines of lanes cross themselves: {shortened(', '.join(crossed))}")
     return problems
