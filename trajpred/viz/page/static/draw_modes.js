@@ -20,13 +20,14 @@ function isShort(pane, scene, track, { points }) {
   return points.every((point) => Math.hypot(point[0] - x, point[1] - y) < scene.size_m[track][0]);
 }
 
-/** Draw the modes of a track that is not selected, thin and faint, but those shorter than the road user. */
+/** Draw the modes of a track that is not selected, thin and faint, fainter beside attention; not those that are short. */
 function drawFaintModes(pane, scene, track, colors) {
+  const faded = drawnSenders(pane, scene).length ? 0.3 : 1;
   for (const mode of scene.modes(pane.forecast, track)) {
     if (isShort(pane, scene, track, mode)) continue;
     const { line, probability } = mode;
-    const [color, alpha] = [probabilityColor(probability, colors), 0.3 + 0.5 * Math.sqrt(probability)];
-    pane.strokeLine(line, { color: colors.halo, alpha: 0.4, width: 2.2, cap: "round" });
+    const [color, alpha] = [probabilityColor(probability, colors), faded * (0.3 + 0.5 * Math.sqrt(probability))];
+    pane.strokeLine(line, { color: colors.halo, alpha: 0.4 * faded, width: 2.2, cap: "round" });
     pane.strokeLine(line, { color, alpha, width: 1.2, cap: "round" });
   }
 }
