@@ -164,6 +164,7 @@ def changed(column: int, row: int, value: str) -> str:
     ("table", "columns", "sentence"),
     [
         (changed(0, 7, ""), COLUMNS, r"'id': is missing: row 7 \(track '', time 0.6 s\)"),
+        (changed(0, 7, "nan"), COLUMNS, r"'id': is missing: row 7 \(track 'nan', time 0.6 s\)"),
         (changed(1, 9, ""), COLUMNS, "'t': is missing or no number: row 9"),
         (changed(1, 9, "-31e6"), COLUMNS, r"'t': is a day .* row 9 \(track '0.000000', time -31000000 s\)"),
         (changed(1, 9, "1.7e9"), COLUMNS, "'t': is a day or more away from the others, .*: row 9"),
@@ -255,7 +256,7 @@ PRESETS: dict[str, tuple[str, str, Callable[..., str]]] = {
     "sumo": (
         "fcd.csv",
         "timestep_time;vehicle_angle;vehicle_id;vehicle_lane;vehicle_pos;vehicle_slope;vehicle_speed;"
-        "vehicle_type;vehicle_x;vehicle_y",
+        "vehicle_type;vehicle_x;vehicle_y\n0.00;;;;;;;;;\n0.10;;;;;;;;;",
         lambda n, k, x, y, h, vx, vy: (
             f"{k / 10:.2f};{np.degrees(np.pi / 2 - h) % 360:.2f};{n};-37_0;5.10;0.00;8.00;DEFAULT_VEHTYPE;"
             f"{x:.3f};{y:.3f}"
@@ -295,7 +296,7 @@ def test_presets_are_read_as_their_repositories_write_them(preset: str, rate: fl
     (folder / name).write_text("\n".join(lines) + "\n")
     scenario = first(folder / name, TableOptions(preset=preset))
     tracks = scenario.tracks
-    number = np.array([float(name.removeprefix("veh").removeprefix("Veh")) for name in tracks.track_id])
+    number = np.array([float(name.removeprefix("veh")) for name in tracks.track_id])
     heading = number[:, None] + 8 * scenario.timestamps_ns / 1e9 / 30
     expected = 30 * np.stack((np.sin(heading), -np.cos(heading)), -1)
     np.testing.assert_allclose(tracks.position, expected, atol=0.03)

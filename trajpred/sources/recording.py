@@ -83,11 +83,13 @@ class Recording:
     def of(cls, table: pa.Table, mapping: dict[str, Column]) -> Recording:
         """Sort the rows of a recording, and check them. Raises: DataError about a column."""
         names = {role: column.name for role, column in mapping.items()}
-        is_named = pc.fill_null(pc.greater(pc.utf8_length(table["track"]), 0), False)
-        _require_rows(table, is_named.to_numpy(), names["track"], "is missing")
-        _require_rows(table, np.isfinite(table["time"].to_numpy()), names["time"], "is missing or no number")
-        _require_one_clock(table, names["time"])
-        table = table.filter(pc.and_(pc.is_finite(table["x"]), pc.is_finite(table["y"])))
+        is_state = np.isfinite(table["x"].to_numpy()) & np.isfinite(table["y"].to_numpy())
+        is_unnamed = pc.is_in(pc.utf8_lower(table["track"]), pa.array(["", "nan", None])).to_numpy()
+        _require_rows(table, ~(is_state & is_unnamed), names["track"], "is missing")
+        is_timed = np.isfinite(table["time"].to_numpy())
+        _require_rows(table, ~is_state | is_timed, names["time"], "is missing or no number")
+        _require_one_clock(table, is_state, names["time"])
+        table = table.filter(pa.array(is_state))
         require(table.num_rows > 1, names["x"], "the recording has less than two states")
         track, ids = text_codes(table, "track")
         time = table["time"].to_numpy() - table["time"].to_numpy().min()
@@ -261,17 +263,18 @@ def _require_rows(table: pa.Table, correct: NDArray[np.bool_], column: str, prob
     raise DataError(f"{problem}: {place}{others}", field=column)
 
 
-def _require_one_clock(table: pa.Table, column: str) -> None:
-    """Raise DataError naming a row whose time is far from all others, such as 0 among seconds since 1970."""
+def _require_one_clock(table: pa.Table, is_state: NDArray[np.bool_], column: str) -> None:
+    """Raise DataError naming a state whose time is far from all others, such as 0 among UNIX seconds."""
     time = table["time"].to_numpy()
-    order = np.argsort(time, kind="stable")
+    states = np.flatnonzero(is_state)
+    order = states[np.argsort(time[states], kind="stable")]
     after_pause = np.flatnonzero(np.diff(time[order]) > PAUSE_S) + 1
     if not len(after_pause):
         return
     first = np.concatenate(([0], after_pause))
     last = np.concatenate((after_pause, [len(order)])) - 1
     is_alone = time[order[last]] - time[order[first]] < SHORTEST_S
-    correct = np.ones(len(order), np.bool_)
+    correct = np.ones(len(time), np.bool_)
     correct[order[first[is_alone]]] = False
     _require_rows(table, correct, column, "is a day or more away from the others, correct it")
 

@@ -155,7 +155,7 @@ PRESETS = {
     "sind": Preset(
         "track=track_id time=timestamp_ms:ms x=x y=y heading?=yaw_rad:rad vx=vx vy=vy type=agent_type:"
         "tricycle=motorcyclist:pedestrain=pedestrian length?=length width?=width",
-        r"(?P<kind>Veh|Ped)(?P<recording>_smoothed_tracks)\.csv",
+        r"(Veh|Ped)_(?P<recording>smoothed_tracks)\.csv",
         origin=(0.0, 0.0),
     ),
     # eclipse-sumo/sumo, docs of FCDOutput and of tools/xml/xml2csv.py: metres, degrees clockwise from north.
@@ -459,7 +459,7 @@ def _sniff(path: Path) -> Layout:
             break
         comments.append(line)
         skipped += 1
-    require(skipped < len(lines), "rows", "the file is empty")
+    require(skipped < len(lines), "rows", f"has no row in its first {len(start):,} bytes")
     first = lines[skipped]
     delimiter = max(",;\t", key=first.count)
     for other in ";\t":
@@ -471,7 +471,7 @@ def _sniff(path: Path) -> Layout:
         cells = [cell.strip('"') for cell in first.split()]
     decimal = "."
     if delimiter != ",":
-        samples = [cell.strip() for line in lines[skipped : skipped + 20] for cell in _split(line, delimiter)]
+        samples = [cell.strip() for line in lines[skipped:] for cell in _split(line, delimiter)]
         decimal = "," if any(_COMMA.fullmatch(cell) for cell in samples) else "."
     return Layout(delimiter, cells, skipped, comments, encoding, decimal)
 
