@@ -7,15 +7,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
+from properdocs.structure.files import File, Files
+from pygments.formatters import HtmlFormatter
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s]*)\)")
 _TUTORIAL = re.compile(r"(\(|/)([1-9]_\w+)\.ipynb\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Replace each notebook by a page of Markdown and its pictures."""
+    """Replace each notebook by a page of Markdown and its pictures; add the colours of code."""
+    files.append(File.generated(config, "code.css", content=_code_colours()))
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         page = Path(notebook.src_uri).with_suffix(".md")
         text, resources = MarkdownExporter().from_filename(notebook.abs_src_path)
@@ -26,6 +28,12 @@ def on_files(files: Files, config: Any) -> Files:
         files.remove(notebook)
         files.append(File.generated(config, page.as_posix(), content=text))
     return files
+
+
+def _code_colours() -> str:
+    light = HtmlFormatter(style="default").get_style_defs("[data-bs-theme=light] .highlight")
+    dark = HtmlFormatter(style="github-dark").get_style_defs("[data-bs-theme=dark] .highlight")
+    return f"{light}\n{dark}\n"
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
