@@ -84,8 +84,9 @@ def prepare(
 
     Args:
         source: Name of the data set, or package.module:OBJECT (see docs/how-to/own-data.md). Some have
-            options of their own, which --source NAME --help lists: argoverse2-sensor, commonroad, and table
-            for your own CSV and parquet files.
+            options of their own, which --source NAME --help lists: argoverse2-sensor, commonroad,
+            scenarionet for nuScenes, Waymo and others in its format, and table for your own CSV and parquet
+            files.
         raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/; of tables also a file.
             By default the sample.
         store: Target folder; by default that of the sample.

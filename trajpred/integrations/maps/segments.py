@@ -42,9 +42,9 @@ class Lane:
     """A lane in driving direction; its neighbours and successors are given by the keys of other lanes.
 
     Attributes:
-        left: ``[P, 2]`` metres, the left boundary.
-        right: ``[P, 2]`` metres, the right boundary.
-        center: ``[P, 2]``; by default halfway between the boundaries.
+        left: ``[P, 2]`` metres, the left boundary; without points where it is not known.
+        right: ``[P, 2]`` metres, the right boundary, likewise.
+        center: ``[P, 2]``; by default halfway between the boundaries, which are then known.
         lane_type: of ``LANE_TYPES``.
         left_mark: of ``MARK_TYPES``.
         right_mark: of ``MARK_TYPES``.
@@ -67,9 +67,12 @@ class Lane:
     lane_id: int | None = None
 
     def __post_init__(self) -> None:
-        require_line(self.left, "left bound")
-        require_line(self.right, "right bound")
-        require_length(self.left, self.right, "bounds")
+        if self.center is None or len(self.left):
+            require_line(self.left, "left bound")
+        if self.center is None or len(self.right):
+            require_line(self.right, "right bound")
+        if len(self.left) and len(self.right):
+            require_length(self.left, self.right, "bounds")
         require_length(self.centerline, self.centerline, "centerline")
 
     @cached_property

@@ -1,0 +1,412 @@
+"""Scenarios from data bases of ScenarioNet, which holds nuScenes, Waymo, nuPlan and others in one format.
+
+A scene is a pickle of plain data (:mod:`trajpred.sources.pickles`). One that says which tracks are to be
+predicted, and from when on, is one scenario; others are cut into windows as tables are
+(:class:`~trajpred.sources.windows.Windows`). docs/how-to/data-sets.md has the rules.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from trajpred.data.checks import as_array, as_name, as_whole_number, is_name
+from trajpred.data.geometry import norm
+from trajpred.data.lane_map import LaneMap
+from trajpred.data.motion import BACKWARDS_SPEED
+from trajpred.data.registry import register
+from trajpred.data.scenario import Scenario
+from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, SHORTEST_STEP_S, frame_steps, regular_step_s
+from trajpred.data.tracks import EGO_ID, TrackCategory
+from trajpred.errors import DataError, quoted, require, require_finite
+from trajpred.integrations.maps.scenarionet import read as read_features
+from trajpred.integrations.maps.segments import lane_map_of
+from trajpred.sources import Source
+from trajpred.sources.pickles import read_pickle
+from trajpred.sources.reading import RawScenario, readable
+from trajpred.sources.recording import Recording
+from trajpred.sources.tables import CLASSES, Column
+from trajpred.sources.windows import ROAD_USERS, Found, Windows, split_recordings
+
+#: What a data base has beside its scenes: facts of each scene by the name of its file, and its folder.
+SUMMARY = "dataset_summary.pkl"
+MAPPING = "dataset_mapping.pkl"
+#: The object type of each type of tracks; any other is ``unknown``.
+OBJECT_TYPE = {
+    "VEHICLE": "vehicle",
+    "PEDESTRIAN": "pedestrian",
+    "CYCLIST": "cyclist",
+    "TRAFFIC_CONE": "construction",
+    "TRAFFIC_BARRIER": "construction",
+    "TRAFFIC_OBJECT": "static",
+    "TRAFFIC_LIGHT": "static",
+    "BUILDING": "static",
+}
+#: Share of a step by which stamps miss the regular times that they stand for.
+JITTER = 0.1
+
+
+# --------------------------------------------------------------------------------------------- a scene
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The road users of a scene and its map.
+
+    Attributes:
+        recording: the states of the tracks.
+        lanes: the map around the road users.
+        place: the name of the map or of the data set.
+        predicted: the names of the tracks to predict, the focal one first.
+        now: if the scene says since when: seconds of the last observed step.
+        before: seconds of the steps up to it.
+        after: seconds of the steps behind it.
+    """
+
+    recording: Recording
+    lanes: LaneMap
+    place: str
+    predicted: list[str]
+    now: float | None
+    before: float
+    after: float
+
+    @classmethod
+    def of(cls, content: Any, path: Path) -> Scene:
+        """Read the content of a file. Raises: DataError naming the field at fault."""
+        metadata = _part(content, "metadata")
+        time = _times(content, metadata)
+        names = _names(content, metadata)
+        states = [_states(names[key], track, time) for key, track in _part(content, "tracks").items()]
+        require(bool(states), "tracks", "has no track")
+        columns: dict[str, NDArray[Any]] = {}
+        for role in states[0]:
+            columns[role] = np.concatenate([state[role] for state in states])
+        recording = Recording.of(pa.table(columns), {role: Column(field) for role, field in FIELDS.items()})
+        predicted = [names[key] for key in _predicted(metadata) if key in names]
+        parts = read_features(content.get("map_features", {}), recording.position)
+        lanes = lane_map_of(parts) if parts.lanes else LaneMap()
+        parts.problems.warn(path)
+        now = None
+        before = after = 0.0
+        if _is_one_scenario(metadata) and predicted:
+            step = as_whole_number(metadata["current_time_index"], "current_time_index")
+            within = f"must be 0 to {len(time) - 1}, is {step}"
+            require(0 <= step < len(time), "current_time_index", within)
+            now = float(time[step] - columns["time"].min())
+            before = (step + 1) * recording.step_s
+            after = (len(time) - 1 - step) * recording.step_s
+        return cls(recording, lanes, _place(metadata), predicted, now, before, after)
+
+    def windows(self, options: Windows) -> dict[int, float]:
+        """Return for each window its first step, and the time of its last observed state."""
+        if self.now is not None:
+            return {0: self.now}
+        return self.recording.windows(options)
+
+    def scenario(self, now: float, options: Windows, name: str) -> Scenario:
+        """Return the window whose last observed step is at ``now``.
+
+        Of the tracks to predict, those that are seen there are scored, the first one is focal; without any
+        the rule of :func:`~trajpred.sources.windows.roles` decides.
+        """
+        if self.now is not None:
+            options = replace(options, observe_s=self.before, predict_s=self.after or options.predict_s)
+        scenario = replace(self.recording.scenario(now, options, name, self.lanes), city=self.place)
+        tracks = scenario.tracks
+        seen = tracks.track_id[tracks.valid[:, scenario.num_observed - 1]]
+        predicted = [track for track in self.predicted if track in seen]
+        if not predicted:
+            return scenario
+        is_predicted = np.isin(tracks.track_id, predicted)
+        category = np.where(is_predicted, TrackCategory.SCORED, TrackCategory.UNSCORED)
+        category[tracks.track_id == predicted[0]] = TrackCategory.FOCAL
+        tracks = replace(tracks, category=category.astype(np.int8))
+        return replace(scenario, focal_id=predicted[0], tracks=tracks).validate()
+
+
+#: The fields of a file that have the values of each role.
+FIELDS = {
+    "track": "tracks",
+    "type": "type",
+    "time": "ts",
+    "x": "position",
+    "y": "position",
+    "heading": "heading",
+    "vx": "velocity",
+    "vy": "velocity",
+    "length": "length",
+    "width": "width",
+}
+
+
+def _part(content: Any, name: str) -> dict[Any, Any]:
+    """Return a dict of a file. Raises: DataError if it is missing."""
+    part = content.get(name) if type(content) is dict else None
+    require(type(part) is dict, name, "is missing: this is no scene of ScenarioNet")
+    return part  # type: ignore[return-value]
+
+
+def _times(content: dict[Any, Any], metadata: dict[Any, Any]) -> NDArray[np.float64]:
+    """Return the seconds ``[T]`` of the steps since the first, without the jitter of a regular clock.
+
+    Raises: DataError naming the field at fault.
+    """
+    require("ts" in metadata, "ts", "is missing: it has the seconds of the steps")
+    stamps: NDArray[np.float64] = as_array(metadata["ts"], np.float64, "ts").ravel()
+    if "length" in content:
+        stamps = stamps[: as_whole_number(content["length"], "length")]
+    require(len(stamps) > 1, "ts", "must have two steps or more")
+    require_finite(stamps, "ts")
+    time = stamps - stamps[0]
+    steps = np.diff(time)
+    require(bool((steps > 0).all()), "ts", "must increase: float32 resolves no seconds since 1970")
+    if steps.max() > LONGEST_STEP_S * GAP_STEPS * len(steps) or steps.min() < SHORTEST_STEP_S:
+        return time  # of another unit, which the recording reports
+    stamps_ns = np.round(time * 1e9).astype(np.int64)
+    step_s = regular_step_s(stamps_ns)
+    regular = frame_steps(stamps_ns, len(stamps_ns)) * step_s
+    if np.abs(time - regular).max() <= JITTER * step_s:
+        time = regular
+    return time
+
+
+def _names(content: dict[Any, Any], metadata: dict[Any, Any]) -> dict[str, str]:
+    """Return the names of the tracks by those of the file; the ego vehicle's is that of all data sets."""
+    names: dict[str, str] = {}
+    for key in _part(content, "tracks"):
+        name = as_name(key, "tracks")
+        require(name not in names, "tracks", f"has {quoted(name)} twice")
+        names[name] = name
+    ego = str(metadata.get("sdc_id"))
+    if ego in names and EGO_ID not in names:
+        names[ego] = EGO_ID
+    return names
+
+
+def _states(name: str, track: Any, time: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Return the values of each role in the valid states of a track. Raises: DataError naming the field."""
+    state = _part(track, "state")
+    length = len(time)
+    position = _vectors(state, "position", length)
+    valid = _numbers(state, "valid", length, default=1.0) > 0.5
+    valid &= np.isfinite(position).all(axis=1)
+    velocity = np.full((length, 2), np.nan)
+    if "velocity" in state:
+        velocity = _velocity(_vectors(state, "velocity", length), position, valid, time)
+    values = {
+        "track": np.full(length, name),
+        "type": np.full(length, _object_type(track)),
+        "time": time,
+        "x": position[:, 0],
+        "y": position[:, 1],
+        "heading": _numbers(state, "heading", length),
+        "vx": velocity[:, 0],
+        "vy": velocity[:, 1],
+        "length": _numbers(state, "length", length),
+        "width": _numbers(state, "width", length),
+    }
+    return {role: column[valid] for role, column in values.items()}
+
+
+def _numbers(state: dict[Any, Any], field: str, length: int, default: float = np.nan) -> NDArray[np.float64]:
+    """Return a number of each step ``[T]`` of a track. Raises: DataError if they are others."""
+    if field not in state:
+        return np.full(length, default)
+    values = as_array(state[field], np.float64, field)
+    fits = values.shape in ((length,), (length, 1))
+    require(fits, field, f"must have a number of each of {length} steps, has shape {values.shape}")
+    return values.reshape(length)
+
+
+def _vectors(state: dict[Any, Any], field: str, length: int) -> NDArray[np.float64]:
+    """Return x and y of each step ``[T, 2]`` of a track. Raises: DataError if they are others."""
+    require(field in state, field, "is missing")
+    values = as_array(state[field], np.float64, field)
+    fits = values.shape in ((length, 2), (length, 3))
+    require(fits, field, f"must be [{length}, 2 or 3], has shape {values.shape}")
+    return values[:, :2]
+
+
+def _velocity(
+    velocity: NDArray[np.float64],
+    position: NDArray[np.float64],
+    valid: NDArray[np.bool_],
+    time: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return velocities ``[T, 2]``, NaN for those of 0 that stand for none: the track has moved there."""
+    steps = np.flatnonzero(valid)
+    speed = norm(np.diff(position[steps], axis=0)) / np.diff(time[steps])
+    moved = np.zeros(len(valid), np.bool_)
+    moved[steps[1:]] = speed > BACKWARDS_SPEED
+    is_absent = moved & (velocity == 0).all(axis=1)
+    return np.where(is_absent[:, None], np.nan, velocity)
+
+
+def _object_type(track: dict[Any, Any]) -> str:
+    """Return the object type of a track; classes of the original data set tell buses and motorcycles."""
+    kind = OBJECT_TYPE.get(str(track.get("type")), "unknown")
+    metadata = track.get("metadata")
+    if kind not in ROAD_USERS or type(metadata) is not dict:
+        return kind
+    return CLASSES.get(str(metadata.get("type")).lower(), kind)
+
+
+def _is_one_scenario(metadata: dict[Any, Any]) -> bool:
+    """Return whether a scene says which tracks to predict, and from when on."""
+    return metadata.get("current_time_index") is not None and bool(_predicted(metadata))
+
+
+def _predicted(metadata: dict[Any, Any]) -> list[str]:
+    """Return the names of the tracks to predict; without any, those of interest. Raises: DataError."""
+    for field in ("tracks_to_predict", "objects_of_interest"):
+        items = metadata.get(field) or ()
+        require(isinstance(items, (dict, list, tuple)), field, "must be a dict or a list of tracks")
+        names: list[str] = []
+        for item in items:
+            name = item.get("track_id") if type(item) is dict else item
+            names.append(as_name(name, field))
+        if names:
+            return names
+    return []
+
+
+def _place(metadata: dict[Any, Any]) -> str:
+    """Return the name of the map, or of the data set."""
+    for field in ("map", "dataset"):
+        name = metadata.get(field)
+        if isinstance(name, str) and is_name(name):
+            return name
+    return "local"
+
+
+# ------------------------------------------------------------------------------------------ data bases
+
+
+def _files(raw: Path) -> Iterator[tuple[str, Path, dict[Any, Any]]]:
+    """Yield the scenes of a folder, or of one file: names, files, and what the data base says of each.
+
+    Those of a data base if the folder is one; otherwise those in it, and in the folders and data bases in it.
+    """
+    if raw.is_file():
+        yield raw.stem, raw, {}
+        return
+    summary = _index(raw / SUMMARY)
+    mapping = _index(raw / MAPPING)
+    for file in summary or mapping:
+        folder = str(mapping.get(file, ""))
+        facts = summary.get(file)
+        parts = [part for part in Path(folder).parts if part not in ("..", "/")]
+        yield "-".join([*parts, Path(str(file)).stem]), raw / folder / str(file), _as_dict(facts)
+    if summary or mapping:
+        return
+    for path in sorted(raw.iterdir()):
+        if path.is_dir():
+            for name, file, facts in _files(path):
+                yield f"{path.name}-{name}", file, facts
+        elif path.suffix == ".pkl" and path.name not in (SUMMARY, MAPPING):
+            yield path.stem, path, {}
+
+
+def _index(path: Path) -> dict[Any, Any]:
+    """Read what a data base has beside its scenes; empty, with a warning, if it cannot be read."""
+    if not path.is_file():
+        return {}
+    try:
+        index = read_pickle(path)
+        require(type(index) is dict, "index", "must be a dict")
+    except DataError as error:
+        warnings.warn(f"{error.located(path)}; all scenes of the folder are read", stacklevel=2)
+        return {}
+    return _as_dict(index)
+
+
+def _as_dict(value: Any) -> dict[Any, Any]:
+    return value if type(value) is dict else {}
+
+
+def _scene(path: Path) -> Scene:
+    """Read a scene, the last one only once. Raises: DataError naming the file and the field."""
+    with readable(path, "scene"):
+        stat = path.stat()
+        return _load(path, (stat.st_size, stat.st_mtime_ns))
+
+
+@lru_cache(maxsize=1)
+def _load(path: Path, stamps: object) -> Scene:
+    """Read a scene; ``stamps`` of the file tell when it changes."""
+    content = read_pickle(path)
+    try:
+        with np.errstate(all="ignore"):
+            return Scene.of(content, path)
+    except (TypeError, AttributeError, OverflowError, MemoryError) as error:
+        raise DataError(f"is no scene of ScenarioNet ({type(error).__name__}: {error})") from None
+
+
+class Part(NamedTuple):
+    """Which window of a scene: the time of its last observed state; None for the first one."""
+
+    now: float | None
+
+
+def discover(raw: Path, options: Windows = Windows()) -> dict[str, list[RawScenario]]:
+    """Return the windows of all scenes, see :func:`~trajpred.sources.windows.split_recordings`."""
+    return split_recordings(raw, partial(_found, options=options), options)
+
+
+def _found(raw: Path, problems: dict[str, list[str]], options: Windows) -> list[Found]:
+    """Return the windows of each scene, and add what looks wrong to ``problems``.
+
+    One that cannot be read, or has no window, has one: reading it reports the reason. So does one of which
+    the data base says that it is one scenario.
+    """
+    scenes: list[Found] = []
+    for name, path, facts in _files(raw):
+        windows = [RawScenario(name, path, Part(None))]
+        duration_s = gap_s = 0.0
+        with suppress(DataError):
+            if not _is_one_scenario(facts):
+                scene = _scene(path)
+                duration_s, gap_s = scene.recording.duration_s, GAP_STEPS * scene.recording.step_s
+                for kind, sentence in scene.recording.warnings.items():
+                    problems.setdefault(kind, []).append(f"{name}: {sentence}")
+                windows = _windows(name, path, scene, options) or windows
+        scenes.append(Found(name, windows, duration_s, gap_s))
+    return scenes
+
+
+def _windows(name: str, path: Path, scene: Scene, options: Windows) -> list[RawScenario]:
+    """Return the windows of a scene. Raises: DataError if it is too short."""
+    if scene.now is not None:
+        return [RawScenario(name, path, Part(None))]
+    windows: list[RawScenario] = []
+    for start, now in scene.recording.windows(options).items():
+        windows.append(RawScenario(f"{name}_{start:05d}", path, Part(now)))
+    return windows
+
+
+def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
+    """Read a window, or the first one of a file. Raises: DataError naming the file and the field."""
+    try:
+        scene = _scene(raw.path)
+        now = None if raw.part is None else raw.part.now
+        if now is None:
+            now = next(iter(scene.windows(options).values()), None)
+        if now is None:
+            raise DataError("no road user is seen at the last observed step of any window", field="ts")
+        return scene.scenario(now, options, raw.name)
+    except DataError as error:
+        raise error.located(raw.path) from None
+
+
+LAYOUT = "*.pkl, in any folders, or the folder of a data base"
+SOURCE = register("source", "scenarionet")(Source(discover, read, LAYOUT, Windows))
