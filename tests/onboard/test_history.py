@@ -144,9 +144,21 @@ def test_memory_is_bounded_at_any_rate(rate: int, updates: int) -> None:
     assert table._states.shape[2] > 0.9 * updates - 1
 
 
-def test_types_are_the_latest() -> None:
+@pytest.mark.parametrize(
+    ("detected", "expected"),
+    [
+        ("pedestrian bus bus", "bus"),
+        ("unknown unknown bus", "bus"),
+        ("bus bus pedestrian", "bus"),
+        ("cyclist pedestrian", "pedestrian"),
+        ("unknown", "unknown"),
+        ("bus " * 40 + "vehicle " * 20, "vehicle"),  # of 3 s, the first of equally frequent ones
+    ],
+)
+def test_types_are_the_most_frequent_known_ones_of_the_history(detected: str, expected: str) -> None:
     table = HistoryTable(LENGTH, STEP, 100)
-    add(table, 0.0, states_of({"a": (0, 0)}))
-    bus = OBJECT_TYPES.index("bus")
-    add(table, 0.1, states_of({"a": (0, 0)})._replace(object_type=np.array([bus], np.int8)))
-    assert table.resampled(0.1, 1.0).object_type.tolist() == [bus]
+    for step, name in enumerate(detected.split()):
+        object_type = np.array([OBJECT_TYPES.index(name)], np.int8)
+        add(table, step * STEP, states_of({"a": (0, 0)})._replace(object_type=object_type))
+    [found] = table.resampled(step * STEP, 1.0).object_type
+    assert OBJECT_TYPES[found] == expected

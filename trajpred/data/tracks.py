@@ -165,6 +165,17 @@ class Tracks:
         require_rows(self.valid.any(axis=1), "valid", "contains a track without a valid step; leave it out")
 
 
+def usual_types(count: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return the most frequent known object type ``[A]`` of tracks: classifiers flicker.
+
+    Args:
+        count: ``[A, 10]`` how often each track was of each of :data:`OBJECT_TYPES`.
+    """
+    known = count.copy()
+    known[:, UNKNOWN_TYPE] = 0
+    return np.where(known.any(axis=1), known.argmax(axis=1), UNKNOWN_TYPE).astype(np.int8)
+
+
 #: Moving agents end at least this far (metres) from their last observed position.
 MOVING_M = 3.0
 

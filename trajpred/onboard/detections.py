@@ -38,7 +38,8 @@ class Detections(NamedTuple):
             too. That it fits the positions is not checked at every update:
             :meth:`Plausibility.of_tracks() <trajpred.data.plausible.Plausibility.of_tracks>` of a stream's
             tracks says so, which ``replay --tracks`` prints.
-        object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``.
+        object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``. A track
+            is of the known type that was detected most often within the history of the model.
     """
 
     track_id: Sequence[str]

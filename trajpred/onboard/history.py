@@ -13,7 +13,7 @@ from trajpred.data.geometry import direction, norm
 from trajpred.data.motion import MOVED_M, STANDING_SPEED, given_heading, latest_velocity
 from trajpred.data.resample import states_at, whole_steps
 from trajpred.data.time import SHORTEST_STEP_S, regular_step_s
-from trajpred.data.tracks import TrackCategory, Tracks
+from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks, usual_types
 from trajpred.errors import require
 
 #: Binary digits of the fraction of the types that may be too coarse for times.
@@ -108,7 +108,8 @@ class HistoryTable:
         #: ``[T]`` seconds of the updates.
         self._time_s = np.zeros(0)
         self.track_id = np.zeros(0, np.str_)
-        self._object_type = np.zeros(0, np.int8)
+        #: ``[A, T]`` as detected.
+        self._object_type = np.zeros((0, 0), np.int8)
         #: ``[A, 2]`` where each track was first seen.
         self._first_position = np.zeros((0, 2))
         #: ``[A]`` whether it has travelled since.
@@ -126,6 +127,7 @@ class HistoryTable:
         if first > 0:
             self._time_s = self._time_s[first:]
             self._valid = self._valid[:, first:]
+            self._object_type = self._object_type[:, first:]
             self._states = self._states[..., first:]
 
     def _keep(self, rows: NDArray[np.int64]) -> None:
@@ -165,7 +167,7 @@ class HistoryTable:
         self._has_travelled[rows[is_new]] = False
         held = np.where(self._has_travelled[rows], heading, np.nan)
         self._valid[rows, -1] = True
-        self._object_type[rows] = states.object_type
+        self._object_type[rows, -1] = states.object_type
         self._states[:2, rows, -1] = states.position.T
         velocity = self._velocities(rows, states.velocity, max_speed)
         self._states[2:4, rows, -1] = velocity.T
@@ -228,7 +230,7 @@ class HistoryTable:
         """Return the tracks seen in the last ``within_s`` seconds, at the steps of the model until ``now_s``.
 
         They are those of :func:`~trajpred.data.resample.resample`, at most ``length`` and at least one. A
-        track may have no valid step.
+        track may have no valid step. Its type is the most frequent known one of its remembered states.
         """
         rows = np.flatnonzero(self.last_seen_s() >= now_s - within_s)
         if not len(rows):
@@ -245,16 +247,25 @@ class HistoryTable:
         )
         return Tracks(
             track_id=self.track_id[rows],
-            object_type=self._object_type[rows],
+            object_type=self._usual_types(rows),
             category=np.full(len(rows), TrackCategory.UNSCORED, np.int8),
             **columns,
         )
+
+    def _usual_types(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return the types of the tracks in ``rows``."""
+        track, update = np.nonzero(self._valid[rows])
+        detected = self._object_type[rows][track, update]
+        kinds = len(OBJECT_TYPES)
+        count = np.bincount(track * kinds + detected, minlength=len(rows) * kinds)
+        return usual_types(count.reshape(len(rows), kinds))
 
     def _append_column(self, time_s: float) -> None:
         """Append a column without detections."""
         A = len(self)
         self._time_s = np.append(self._time_s, time_s)
         self._valid = np.concatenate((self._valid, np.zeros((A, 1), np.bool_)), axis=1)
+        self._object_type = np.concatenate((self._object_type, np.zeros((A, 1), np.int8)), axis=1)
         self._states = np.concatenate((self._states, np.zeros((5, A, 1))), axis=2)
 
     def _rows(self, track_id: NDArray[np.str_]) -> NDArray[np.int64]:

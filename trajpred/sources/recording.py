@@ -25,7 +25,7 @@ from trajpred.data.motion import (
 from trajpred.data.resample import tracks_at
 from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, longest_gap_s
-from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
+from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks, usual_types
 from trajpred.errors import DataError, quoted, require
 from trajpred.sources.reading import MAX_STATES, sizes_of, text_codes
 from trajpred.sources.tables import CLASSES, Column
@@ -372,9 +372,9 @@ def _types(
     code = np.array([OBJECT_TYPES.index(kind) for kind in kinds])[encoded.indices.to_numpy()]
     count = np.zeros((int(track.max()) + 1, len(OBJECT_TYPES)), np.int64)
     np.add.at(count, (track, code), 1)
-    count[:, UNKNOWN_TYPE] = 0  # counts where there is no other
+    object_type = usual_types(count)
+    count[:, UNKNOWN_TYPE] = 0
     is_known = count.any(axis=1)
-    object_type = np.where(is_known, count.argmax(axis=1), UNKNOWN_TYPE)
     odd: dict[str, str] = {}
     changing = int(((count > 0).sum(axis=1) > 1).sum())
     if changing:

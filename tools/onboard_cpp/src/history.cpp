@@ -1,6 +1,7 @@
 #include "trajpred_onboard/history.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <unordered_map>
@@ -47,6 +48,15 @@ Point latest_velocity(const std::deque<TimedState>& states, double window_s) {
   return (1 / (latest.time_s - before.time_s)) * (latest.position - before.position);
 }
 
+// Returns the type that was detected most often, of known ones the first of OBJECT_TYPES.
+int usual_type(const std::vector<TimedState>& states) {
+  std::array<int, OBJECT_TYPES.size()> count{};
+  for (const TimedState& state : states) ++count[static_cast<std::size_t>(state.object_type)];
+  count[static_cast<std::size_t>(UNKNOWN_TYPE)] = 0;
+  const auto most = std::max_element(count.begin(), count.end());
+  return *most == 0 ? UNKNOWN_TYPE : static_cast<int>(most - count.begin());
+}
+
 }  // namespace
 
 HistoryTable::HistoryTable(std::size_t length, double step_s, std::size_t max_tracks)
@@ -85,7 +95,6 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
     const auto [entry, is_new] = row.emplace(detection.track_id, tracks_.size());
     if (is_new) tracks_.emplace_back().track_id = detection.track_id;
     Recorded& track = tracks_[entry->second];
-    track.object_type = detection.object_type;
     std::deque<TimedState>& states = track.states;
     const bool is_repeated = !states.empty() && states.back().time_s == now_s;
     if (is_repeated) states.pop_back();
@@ -102,7 +111,8 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
       track.has_travelled = false;
     }
     const double held = track.has_travelled ? states.back().heading : std::nan("");
-    states.push_back({now_s, detection.position, detection.velocity, detection.heading});
+    states.push_back(
+        {now_s, detection.position, detection.velocity, detection.heading, detection.object_type});
     TimedState& state = states.back();
     if (std::isnan(state.velocity.x)) {
       const Point fitted = latest_velocity(states, window_s);
@@ -149,7 +159,7 @@ Tracks HistoryTable::resampled(double now_s, double within_s) const {
     states.assign(recorded.states.begin(), recorded.states.end());
     for (TimedState& state : states) state.time_s = std::nearbyint((state.time_s - now_s) * 1e9) / 1e9;
     std::vector<State> resampled = states_at(states, grid, recorded_s, step_s_);
-    tracks.push_back({recorded.track_id, recorded.object_type, UNSCORED, std::move(resampled)});
+    tracks.push_back({recorded.track_id, usual_type(states), UNSCORED, std::move(resampled)});
   }
   return tracks;
 }

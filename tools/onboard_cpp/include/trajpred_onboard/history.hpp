@@ -60,13 +60,13 @@ class HistoryTable {
   double last_seen_s(std::size_t row) const { return tracks_[row].states.back().time_s; }
 
   // Returns the tracks seen in the last `within_s` seconds, at the steps of the model until `now_s`: at most
-  // `length` and at least one. A track may have no valid step.
+  // `length` and at least one. A track may have no valid step. Its type is the most frequent known one of its
+  // remembered states.
   Tracks resampled(double now_s, double within_s) const;
 
  private:
   struct Recorded {
     std::string track_id;
-    int object_type = 0;
     // Where it was first seen, and whether it has travelled since.
     Point first_position;
     bool has_travelled = false;

@@ -14,6 +14,7 @@ struct TimedState {
   Point position;
   Point velocity;
   double heading;
+  int object_type;
 };
 
 // Returns how many steps of `step_s` seconds fit into `seconds`.
