@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +88,20 @@ def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     if tokens[0] == "train":
         files = [word for before, word in pairwise(tokens) if before == "--config"]
         assert all((ROOT / file).is_file() for file in files if file.startswith("configs/"))
+
+
+def outputs(tokens: list[str]) -> list[str]:
+    """Return the relative paths that a command writes with ``--out``; a folder ends with a slash."""
+    if "--out" not in tokens:
+        return []
+    after = takewhile(lambda word: not word.startswith("-"), tokens[tokens.index("--out") + 1 :])
+    paths = [path for path in after if not path.startswith("/") and not path.isupper()]
+    return [path if Path(path).suffix else f"{path}/" for path in paths]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a checkout")
+def test_git_ignores_what_the_commands_write() -> None:
+    written = sorted({path for _, tokens in commands() for path in outputs(tokens)})
+    question = ["git", "check-ignore", "--stdin"]
+    answer = subprocess.run(question, cwd=ROOT, input="\n".join(written), capture_output=True, text=True)
+    assert answer.stdout.split() == written
