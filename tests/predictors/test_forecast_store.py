@@ -84,3 +84,21 @@ def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert set(multiprocessing.active_children()) <= before
+
+
+@needs_fork
+def test_a_stop_does_not_wait_for_a_process_that_hangs(store_path: Path) -> None:
+    store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
+    predictor = Marked(store.scenario_ids[3], lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(forecast_store(predictor, store, batch_size=2, workers=2))
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    assert set(multiprocessing.active_children()) <= before

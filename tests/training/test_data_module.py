@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from tests.conftest import ROOT
 from tests.features.scenes import equal_batches
@@ -20,8 +25,10 @@ from trajpred.errors import DataError
 from trajpred.features.config import VALID, FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import SceneBatch
 from trajpred.store import ScenarioStore, prepare
+from trajpred.training import data_module
 from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.batch_sampler import BatchKey
+from trajpred.training.checkpoint_io import LastCheckpoint
 from trajpred.training.data_module import SceneData, SceneDataset, SceneLoader
 
 VARIED = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5)
@@ -69,6 +76,52 @@ def test_an_error_in_a_loading_process_is_the_same_sentence(store: ScenarioStore
         with pytest.raises(DataError) as caught:
             list(loader)
         assert str(caught.value) == "train/0.arrow: shard is damaged"
+
+
+def dies(key: Any) -> SceneBatch:
+    os._exit(3)
+
+
+def cannot_be_sent(key: Any) -> SceneBatch:
+    """A full /dev/shm, too many open files: the batch cannot be pickled."""
+    return (piece for piece in ())  # type: ignore[return-value]
+
+
+def hangs(key: Any) -> SceneBatch:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    raise AssertionError
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the wait is not interrupted there")
+@pytest.mark.parametrize("load", [dies, cannot_be_sent, hangs])
+def test_a_loading_process_that_fails_or_is_silent_is_named(
+    load: Any, store: ScenarioStore, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(data_module, "POLL_S", 0.1)
+    monkeypatch.setattr(data_module, "SILENT_S", 1.0 if load is hangs else 60.0)
+    data = SceneDataset(store, SceneConfig())
+    monkeypatch.setattr(data, "load", load)
+    start = time.monotonic()
+    with pytest.raises(DataError, match=r"shared memory .*--shm-size.*ulimit -n.*--data\.workers 0"):
+        list(SceneLoader(data, [[0], [1]], 2))  # type: ignore[arg-type]
+    assert time.monotonic() - start < 30
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the wait is not interrupted there")
+def test_a_stop_ends_the_wait_for_a_batch(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_module, "POLL_S", 0.1)
+    data = SceneDataset(store, SceneConfig())
+    monkeypatch.setattr(data, "load", hangs)
+    others = {*multiprocessing.active_children()}
+    asked = SimpleNamespace(training=True, world_size=1, received_sigterm=True)
+    last = LastCheckpoint()
+    last.stepped = True
+    loader = SceneLoader(data, [[0], [1]], 2, waiting=lambda: last.stop_waiting(asked))  # type: ignore[arg-type]
+    with pytest.raises(SIGTERMException):
+        list(loader)
+    assert last.due
+    assert {*multiprocessing.active_children()} <= others
 
 
 def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, TypeAlias
 
 from trajpred.data.environment import processes
@@ -93,6 +95,8 @@ class Job(NamedTuple):
         return scenarios, forecasts
 
 
+#: A stopped command waits so long for its processes (seconds).
+PATIENCE_S = 5.0
 #: The job of a worker process, inherited when it is forked.
 _job: Job | None = None
 
@@ -145,7 +149,14 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
     global _job
     _job = job
     context = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
+    try:
+        pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
+    except OSError as error:
+        problem = (
+            f"no processes can be started ({error.strerror}): give 1, or more shared memory or open files"
+        )
+        raise DataError(problem, field="workers") from None
+    others = {*multiprocessing.active_children()}
     waiting: deque[Future[tuple[list[Forecast], list[str]]]] = deque()
     warned = False
     try:
@@ -163,9 +174,22 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
     except BrokenProcessPool:
         problem = "a process died, possibly out of memory; try fewer workers"
         raise DataError(problem, field="workers") from None
+    except (KeyboardInterrupt, SystemExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        _end_soon({*multiprocessing.active_children()} - others)
+        raise
     finally:
         _job = None
         pool.shutdown(cancel_futures=True)
+
+
+def _end_soon(pool: Iterable[BaseProcess]) -> None:
+    """Wait for the batches that processes compute; kill those that take longer than :data:`PATIENCE_S`."""
+    end = time.monotonic() + PATIENCE_S
+    for process in pool:
+        process.join(max(0.0, end - time.monotonic()))
+        process.kill()
+        process.join()
 
 
 def _start(parent: int) -> None:

@@ -147,6 +147,8 @@ class LastCheckpoint(Checkpoint):
         self.step = 0
         #: Whether a step has ended after which a checkpoint is to be saved.
         self.due = False
+        #: Whether the last batch ended with a step, since the last checkpoint.
+        self.stepped = False
         #: When a signal was received.
         self.requested_s: float | None = None
 
@@ -177,8 +179,16 @@ class LastCheckpoint(Checkpoint):
         if trainer.strategy.reduce_boolean_decision(requested, all=False):
             raise SIGTERMException
 
+    def stop_waiting(self, trainer: pl.Trainer) -> None:
+        """Stop a run that waits for a batch, if a signal was received; one process saves the steps so far."""
+        if self.requested_s is None and not trainer.received_sigterm:
+            return
+        self.due = self.stepped and trainer.training and trainer.world_size == 1
+        raise SIGTERMException
+
     def _save(self, trainer: pl.Trainer) -> None:
         self.due = False
+        self.stepped = False
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(self.path)
         self.saved_s = time.monotonic()
@@ -188,7 +198,8 @@ class LastCheckpoint(Checkpoint):
         due = time.monotonic() - self.saved_s >= self.every_s
         due |= self.requested_s is not None or trainer.received_sigterm
         due = trainer.strategy.reduce_boolean_decision(due, all=False)
-        if trainer.global_step > self.step:  # otherwise gradients are accumulated
+        self.stepped = trainer.global_step > self.step
+        if self.stepped:  # otherwise gradients are accumulated
             self.due = due
             self.step = trainer.global_step
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.queues import Queue
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from trajpred.data.batch import ScenarioBatch
@@ -25,7 +32,12 @@ from trajpred.features.scene_graph import SceneBatch, scene_features, scene_grap
 from trajpred.store import ScenarioStore
 from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut
 from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
-from trajpred.training.checkpoint_io import SIGNALS
+from trajpred.training.checkpoint_io import SIGNALS, LastCheckpoint
+
+#: While no batch arrives, the trainer looks this often whether it is to stop (seconds).
+POLL_S = 2.0
+#: Loading processes that send no batch for so long have failed (seconds).
+SILENT_S = 300.0
 
 
 class MixedScenarios:
@@ -135,8 +147,11 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
 class SceneLoader(DataLoader[SceneBatch]):
     """Load the batches that a sampler yields in ``workers`` processes, 0 for the calling one.
 
-    ``trained`` returns the number of batches of this epoch that are already trained.
+    ``trained`` returns the number of batches of this epoch that are already trained; ``waiting`` is called
+    while no batch arrives, and raises to give up.
     With DDP, use ``Trainer(use_distributed_sampler=False)``: the samplers distribute the scenes themselves.
+
+    Raises: DataError if a loading process fails, or none of them sends anything for :data:`SILENT_S`.
     """
 
     def __init__(
@@ -145,6 +160,7 @@ class SceneLoader(DataLoader[SceneBatch]):
         sampler: TrainBatches | OrderedBatches,
         workers: int = 0,
         trained: Callable[[], int] = lambda: 0,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(
             dataset,  # type: ignore[arg-type]  # its errors are raised by __iter__
@@ -158,16 +174,82 @@ class SceneLoader(DataLoader[SceneBatch]):
             worker_init_fn=_start_worker,
         )
         self.trained = trained
+        self.waiting = waiting
 
     def __iter__(self) -> Iterator[SceneBatch]:  # type: ignore[override]
         # Lightning creates the iterator before it restores epoch and batch, so nothing may run before the
         # first batch is requested.
         if isinstance(self.sampler, TrainBatches):
             self.sampler.start = self.trained()
-        for batch in super().__iter__():
-            if isinstance(batch, DataError):
-                raise batch
-            yield batch
+        batches: Any = None
+        try:
+            batches = super().__iter__()
+            while (batch := self._next(batches)) is not None:
+                if isinstance(batch, DataError):
+                    raise batch
+                yield batch
+        except (RuntimeError, OSError, EOFError) as error:
+            if self.num_workers and (lost := lost_worker(error)):
+                _kill_workers(batches)
+                raise lost from None
+            raise
+        except SIGTERMException:
+            _kill_workers(batches)
+            raise
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        """Wait for the next batch; None after the last one."""
+        if not self.num_workers:
+            return next(batches, None)
+        end = time.monotonic() + SILENT_S
+
+        def check() -> None:
+            self.waiting()
+            if time.monotonic() > end:
+                raise RuntimeError(f"DataLoader worker: no batch for {SILENT_S:g} s")
+
+        with _meanwhile(check):
+            return next(batches, None)
+
+
+@contextmanager
+def _meanwhile(check: Callable[[], None]) -> Iterator[None]:
+    """Call ``check`` every :data:`POLL_S` seconds; what it raises ends the wait, in whatever call that is.
+
+    Only in the main thread, and not on Windows.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: check())
+    signal.setitimer(signal.ITIMER_REAL, POLL_S, POLL_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _kill_workers(batches: Any) -> None:
+    """End the processes of an iterator at once: one that hangs would not end when it is asked to."""
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would report their end as an error
+    for worker in getattr(batches, "_workers", ()):
+        worker.kill()
+        worker.join()
+
+
+def lost_worker(error: Exception) -> DataError | None:
+    """Return the sentence about an error of the loader's processes; None if it is that of what they load."""
+    text = " ".join(str(error).split())
+    is_lost = re.search("DataLoader worker|open files|ancdata|shared memory", text) is not None
+    if isinstance(error, (OSError, EOFError)):  # of the pipes
+        is_lost = True
+    if not is_lost or text.startswith("Caught"):
+        return None
+    reason = text.partition(". ")[0] or type(error).__name__
+    advice = "give more shared memory (docker run --shm-size 2g), open files (ulimit -n), or --data.workers 0"
+    return DataError(f"a loading process failed or is silent ({reason}): {advice}")
 
 
 def _start_worker(worker: int) -> None:
@@ -182,6 +264,12 @@ def _start_worker(worker: int) -> None:
         os.setsid()
     for number in SIGNALS:
         signal.signal(number, _ignore_once)
+    Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
+
+
+def _end_worker(error: Exception, item: object) -> None:
+    """End a process whose batch cannot be sent; its queue would print that, and the trainer wait for ever."""
+    os._exit(1)
 
 
 def _ignore_once(number: int, frame: FrameType | None) -> None:
@@ -251,7 +339,7 @@ class SceneData(pl.LightningDataModule):
         store = self.training_scenes()
         data = SceneDataset(store, self.scene, self.augment, self.seed)
         sampler = self._train_batches(store, *self._process())
-        return SceneLoader(data, sampler, self.workers, self._trained)
+        return SceneLoader(data, sampler, self.workers, self._trained, self._stop_if_requested)
 
     def steps_per_epoch(self, processes: int) -> int:
         """Return the number of training steps of several processes: the same number means the same steps."""
@@ -283,7 +371,7 @@ class SceneData(pl.LightningDataModule):
         sizes = self._sizes(data.store)
         rank, world = self._process()
         sampler = OrderedBatches(sizes, self.batch_size, self.max_bytes, rank, world)
-        return SceneLoader(data, sampler, self.workers)
+        return SceneLoader(data, sampler, self.workers, waiting=self._stop_if_requested)
 
     def on_before_batch_transfer(self, batch: SceneBatch, dataloader_idx: int) -> SceneBatch:
         """Let the model check a batch on the host: reading its values from a GPU would wait for the GPU."""
@@ -295,6 +383,13 @@ class SceneData(pl.LightningDataModule):
     def _trained(self) -> int:
         """Return the number of trained batches of this epoch, including those of a resumed run."""
         return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0
+
+    def _stop_if_requested(self) -> None:
+        """Stop a run that is asked to while no batch arrives, which its steps would do otherwise."""
+        callbacks = self.trainer.callbacks if self.trainer else []  # type: ignore[attr-defined]
+        for callback in callbacks:
+            if isinstance(callback, LastCheckpoint):
+                callback.stop_waiting(self.trainer)  # type: ignore[arg-type]
 
     def _sizes(self, store: ScenarioStore | MixedScenarios) -> SceneSizes:
         limits = self.scene.features

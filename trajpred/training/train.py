@@ -35,7 +35,7 @@ from trajpred.training.checkpoint_io import (
     LastCheckpoint,
     newest_checkpoint,
 )
-from trajpred.training.data_module import SceneData, without_held_out
+from trajpred.training.data_module import SceneData, lost_worker, without_held_out
 from trajpred.training.distributed import (
     check_precision,
     choose_devices,
@@ -101,7 +101,8 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
     except SIGTERMException:
         if trainer.is_global_zero:
             saved = last_checkpoint(trainer)
-            print(f"\nStopped as requested; saved {saved}. {_advice(saved)}")
+            what = f"saved {saved}. {_advice(saved)}" if saved.is_file() else "nothing was trained yet."
+            print(f"\nStopped as requested; {what}")
         # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
         sys.exit(STOPPED if trainer.local_rank == 0 else 0)
     except MisconfigurationException as error:
@@ -110,6 +111,8 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
         advice = "lower --data.batch_size, or give --data.memory_gb"
         raise DataError(f"the GPU's memory is full: {advice} ({error})") from error
     except RuntimeError as error:
+        if lost := lost_worker(error):
+            raise lost from error
         if "find_unused_parameters" in str(error):
             problem = "parameters without a gradient cannot be trained by several processes"
             advice = "give --trainer.devices 1, or --trainer.strategy ddp_find_unused_parameters_true"
@@ -118,8 +121,8 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
             raise
         if trainer.strategy.launcher is not None:  # a process that hangs would outlive this one
             trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
-        lost = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"
-        sys.exit(f"error: {lost}. Continue with --resume. ({str(error).splitlines()[0]})")
+        sentence = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"
+        sys.exit(f"error: {sentence}. Continue with --resume. ({str(error).splitlines()[0]})")
 
 
 def _advice(checkpoint: Path) -> str:
