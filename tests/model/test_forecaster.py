@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -219,6 +220,66 @@ class TupleDecoder(SceneDecoder):
     def forward(self, tokens: Any, batch: Any, joint: bool = False, agents: Tensor | None = None) -> Any:
         path = torch.zeros(len(tokens.agent), self.modes, self.horizon, 2)
         return path, path[:, :, 0, 0]
+
+
+class WithoutAgents(SceneDecoder):
+    def forward(self, tokens: Any, batch: Any, joint: bool = False) -> Any:  # type: ignore[override]
+        raise AssertionError
+
+
+class Returning(SceneDecoder):
+    """Returns futures of the agents that are asked for, and then what a test replaces."""
+
+    def __init__(self, horizon: int = 60, dim: int = 16, modes: int = 6) -> None:
+        super().__init__(horizon, dim, modes)
+        self.replaced: dict[str, Any] = {}
+
+    def forward(
+        self, tokens: Any, batch: Any, joint: bool = False, agents: Tensor | None = None
+    ) -> Prediction:
+        count = len(tokens.agent if agents is None else agents)
+        path = torch.ones(count, self.modes, self.horizon, 2)
+        fields = {"trajectory": path, "scale": path, "logits": path[:, :, 0, 0]}
+        return Prediction(**fields | self.replaced)
+
+
+PATH = torch.ones(4, 6, 60, 2)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "sentence"),
+    [
+        (
+            {"trajectory": torch.ones(9, 6, 60, 2)},
+            r"trajectory [agents, modes, horizon, 2] = [4, 6, 60, 2], ",
+        ),
+        ({"trajectory": PATH[:, :, :-1]}, "returned [4, 6, 59, 2], see docs/how-to/own-model.md"),
+        ({"scale": None}, "must return scale [agents, modes, horizon, 2] = [4, 6, 60, 2], returned none"),
+        ({"scale": PATH[..., 0]}, "returned [4, 6, 60]"),
+        ({"logits": PATH[:, :5, 0, 0]}, "must return logits [agents, modes] = [4, 6], returned [4, 5]"),
+        ({"proposal": PATH[:2]}, "must return proposal [agents, modes, horizon, 2]"),
+        ({"groups": 2}, "= [4, 12, 60, 2], returned [4, 6, 60, 2]"),
+        ({"trajectory": PATH * math.nan}, "returned trajectory that is not finite"),
+        ({"scale": -PATH}, "returned scale that is not positive"),
+    ],
+)
+def test_what_a_decoder_returns_is_checked(
+    replaced: dict[str, Any], sentence: str, real: list[Scenario]
+) -> None:
+    decoder = Returning().train()
+    batch = batch_of(real[:1])
+    tokens = SceneEncoder(16, 2, 1).encode(batch)
+    agents = torch.arange(4)
+    decoder.replaced = replaced
+    with pytest.raises(DataError) as caught:
+        decoder(tokens, batch, agents=agents)
+    assert sentence in str(caught.value)
+    assert "Returning" in str(caught.value)
+    decoder.replaced = {}
+    assert decoder(tokens, batch, agents=agents).logits.shape == (4, 6)
+    assert len(decoder(tokens, batch).logits) == len(tokens.agent)
+    with pytest.raises(DataError, match=r"WithoutAgents\.forward must take tokens, batch, joint, agents"):
+        WithoutAgents()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,16 @@ from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import EnsemblePredictor, load_predictor
-from trajpred.predictors.derived import StreamedForecast, StreamedPredictor, of_same_seconds, perturbed
+from trajpred.predictors.derived import (
+    CompletedPredictor,
+    StreamedForecast,
+    StreamedPredictor,
+    of_same_seconds,
+    perturbed,
+)
 from trajpred.predictors.perturbations import ALL, PERTURBATIONS
 from trajpred.predictors.predict import predict
+from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 
 
@@ -120,3 +128,48 @@ def test_compared_predictors_forecast_the_seconds_of_the_shortest(scenario: Scen
         assert np.array_equal(cut.trajectory, whole[:, :, :steps])
     [alone] = of_same_seconds([steady])
     assert alone.steps(scenario) == 60
+
+
+class SomeTracks(Predictor):
+    """Lane following, of every other track, and of none in the scenarios whose ids are ``left_out``."""
+
+    name = "some tracks"
+    left_out: tuple[str, ...] = ()
+    last_step: int | None = None
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        forecasts = []
+        for forecast in load_predictor("lane_following")(scenarios):
+            is_kept = np.arange(len(forecast.track_id)) % 2 == 0
+            if forecast.scenario_id in self.left_out:
+                is_kept[:] = False
+            arrays = {name: values[is_kept] for name, values in forecast.arrays.items()}
+            arrays["trajectory"] = arrays["trajectory"][:, :, : self.last_step]
+            forecasts.append(Forecast(forecast.scenario_id, **arrays))
+        return forecasts
+
+
+def test_what_a_predictor_leaves_out_is_predicted_at_constant_velocity(
+    sample_scenarios: list[Scenario],
+) -> None:
+    scenarios = [scenario for scenario in sample_scenarios if scenario.has_future][:3]
+    predictor = SomeTracks()
+    predictor.left_out = (scenarios[1].scenario_id,)
+    lanes = load_predictor("lane_following")(scenarios)
+    steady = load_predictor("constant_velocity")(scenarios)
+    completed = CompletedPredictor(predictor)(scenarios)
+    for own, other, forecast in zip(lanes, steady, completed, strict=True):
+        forecast.validate()
+        assert sorted(forecast.track_id) == sorted(other.track_id)
+        places = {name: row for row, name in enumerate(forecast.track_id.tolist())}
+        for row, name in enumerate(own.track_id.tolist()):
+            found = forecast.trajectory[places[name]]
+            if row % 2 == 0 and own.scenario_id not in predictor.left_out:
+                assert np.array_equal(found, own.trajectory[row])
+                assert np.array_equal(forecast.probability[places[name]], own.probability[row])
+            else:
+                assert (found == other.trajectory[row]).all()
+                assert forecast.probability[places[name]][0] == 1
+    predictor.last_step = -1
+    with pytest.raises(DataError, match="steps': must be 60 of scenario"):
+        CompletedPredictor(predictor)(scenarios)

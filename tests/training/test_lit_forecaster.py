@@ -24,6 +24,7 @@ from trajpred.model import Forecaster
 from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.data_module import SceneData
 from trajpred.training.lit_forecaster import RANDOM, LitForecaster
+from trajpred.training.losses import average_displacement, winner_takes_all
 
 #: Parameters whose gradient is zero: a constant added to all logits changes nothing.
 WITHOUT_EFFECT = {"forecaster.decoder.logit_head.2.bias"}
@@ -136,17 +137,55 @@ def test_the_default_model_does_not_diverge(
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
-def test_an_auxiliary_loss_that_the_config_lacks_has_weight_1(
+def test_an_auxiliary_loss_has_the_weight_of_the_config(
     real: list[Scenario], monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    model = small_model()
     batch = batch_of(real[:1])
-    before = model.losses(batch)
-    auxiliary = {"extra": torch.tensor(0.25)}
-    monkeypatch.setattr(getattr(model.forecaster, part), "auxiliary_losses", lambda *_: auxiliary)
-    after = model.losses(batch)
-    assert float(after["loss"] - before["loss"]) == pytest.approx(0.25, abs=1e-5)
-    assert after["extra"] == 0.25
+    before = small_model().losses(batch)
+    for weights, weight in (({}, 1.0), ({"extra": 0.4}, 0.4)):
+        model = small_model(loss={"auxiliary": weights})
+        auxiliary = {"extra": torch.tensor(0.25)}
+        monkeypatch.setattr(getattr(model.forecaster, part), "auxiliary_losses", lambda *_: auxiliary)  # noqa: B023
+        after = model.losses(batch)
+        added = after["loss"].detach() - before["loss"].detach()
+        assert float(added) == pytest.approx(0.25 * weight, abs=1e-5)
+        assert after["extra"] == 0.25
+    auxiliary = {"mode": torch.tensor(0.25)}
+    with pytest.raises(DataError, match="auxiliary_losses': mode is the name of another loss"):
+        model.losses(batch)
+    with pytest.raises(DataError, match=r"model.loss.auxiliary.jerk': no such loss; the model has: none"):
+        small_model(loss={"auxiliary": {"jerk": 1.0}}).losses(batch)
+
+
+def test_auxiliary_losses_get_the_weights_of_the_built_in_ones(
+    real: list[Scenario], monkeypatch: pytest.MonkeyPatch, store_path: Path, tmp_path: Path
+) -> None:
+    """Where the built-in losses have no weight, the same loss from outside trains and validates the same."""
+    alone = {"proposal": 0.0, "refinement": 1.0, "mode": 0.0, "others": 0.3}
+    model = small_model(loss=alone, standing_share=0.5)
+    own = small_model(loss=alone | {"refinement": 0.0}, standing_share=0.5)
+
+    def refinement(prediction: Any, batch: Any, agents: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        agent = batch["agent"]
+        target = agent.target[agents]
+        valid = agent.target_mask[agents]
+        error = average_displacement(prediction.trajectory, target, valid)
+        loss = winner_takes_all(prediction.trajectory, prediction.scale, target, valid * 1.0, error.argmin(1))
+        return {"own": (loss * weight).sum()}
+
+    monkeypatch.setattr(own.forecaster.decoder, "auxiliary_losses", refinement)
+    batch = batch_of(real[:2])
+    losses = []
+    for module in (model, own):
+        torch.manual_seed(3)  # of the agents that are drawn
+        losses.append(float(module.losses(batch, joint=False)["loss"].detach()))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    validated = []
+    for module in (model, own):
+        run = trainer(tmp_path, max_epochs=1)
+        [found] = run.validate(module, SceneData(store_path, batch_size=4), verbose=False)
+        validated.append(found["val/loss"])
+    assert validated[1] == pytest.approx(validated[0], rel=1e-4)
 
 
 def test_another_number_of_processes_says_that_it_draws_other_random_numbers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,22 @@ def test_the_fused_step_is_that_of_adamw_and_clips_values(store_path: Path, tmp_
             steps.step()
             steps.zero_grad()
     torch.testing.assert_close(linear.state_dict(), single.state_dict())
+
+
+def test_the_algorithm_is_a_class_of_torch_or_of_an_imported_module() -> None:
+    config = OptimizerConfig(algorithm="SGD", options={"momentum": 0.5}, learning_rate=0.3)
+    optimizer = configure(nn.Linear(2, 2), config, 10)["optimizer"]
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert optimizer.defaults["momentum"] == 0.5
+    own = configure(nn.Linear(2, 2), OptimizerConfig(algorithm=f"{__name__}.OwnAdam"), 10)["optimizer"]
+    assert isinstance(own, OwnAdam)
+    for name in ("adamw", "lr_scheduler", "antigravity.Adam", "os.system", "torch.nn.Linear"):
+        with pytest.raises(DataError, match=f"{name} is no optimiser of torch.optim or of a module"):
+            configure(nn.Linear(2, 2), OptimizerConfig(algorithm=name), 10)
+    assert "antigravity" not in sys.modules
+    with pytest.raises(DataError, match="SGD cannot be made"):
+        configure(nn.Linear(2, 2), OptimizerConfig(algorithm="SGD", options={"speed": 1}), 10)
+
+
+class OwnAdam(torch.optim.Adam):
+    pass

@@ -12,6 +12,7 @@ import sys
 from collections import UserDict
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -96,7 +97,10 @@ def package_of(entry: object) -> str:
 
 
 def foreign(code: Mapping[str, object]) -> dict[str, str]:
-    """Return the package, with its version if it is installed, of each function or class of another one."""
+    """Return the package of each function or class of another one: with its version if it is installed.
+
+    Of others, with the first digits of the SHA-256 of the file that defines it, as ``my_model 1f2e3d4c``.
+    """
     versions: dict[str, str] = {}
     for point in entry_points(group=GROUP):
         versions[point.module.partition(".")[0]] = distribution(point)
@@ -104,8 +108,16 @@ def foreign(code: Mapping[str, object]) -> dict[str, str]:
     for name, item in code.items():
         package = package_of(item)
         if package != "trajpred":
-            packages[name] = versions.get(package, package)
+            packages[name] = versions.get(package) or f"{package} {source_digest(package)}".strip()
     return packages
+
+
+def source_digest(module: str) -> str:
+    """Return eight digits of the SHA-256 of the file of an imported module; empty if it has none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not Path(file).is_file():
+        return ""
+    return sha256(Path(file).read_bytes()).hexdigest()[:8]
 
 
 def distribution(point: EntryPoint) -> str:

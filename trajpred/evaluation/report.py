@@ -500,7 +500,7 @@ def _training_data(facts: Mapping[str, Any]) -> str:
 def _duration(training: Sequence[Mapping[str, Any]]) -> str:
     minutes = dict.fromkeys(round(wall_s / 60) for wall_s in _distinct(training, "wall_s"))
     lasted: dict[str, Iterable[int]] = {
-        "epoch": _distinct(training, "epochs"),
+        "epoch": [count for count in _distinct(training, "epochs") if count > 0],  # -1: as many as the steps
         "step": _distinct(training, "steps"),
         "minute": minutes,
     }

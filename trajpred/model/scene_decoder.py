@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import comb
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,9 @@ from trajpred.features.config import LENGTH_SCALE
 from trajpred.model.scene_encoder import PAGE, SceneTokens
 from trajpred.nn import at_least_float32, mlp
 from trajpred.nn.published.padded_attention import PaddedAttention
+
+#: What the forward of a decoder takes.
+ARGUMENTS = ("tokens", "batch", "joint", "agents")
 
 
 @dataclass
@@ -33,8 +38,9 @@ class Prediction:
     """
 
     trajectory: Tensor
-    scale: Tensor
-    logits: Tensor
+    # Required; a decoder that omits them is told so in a sentence.
+    scale: Tensor = None  # type: ignore[assignment]
+    logits: Tensor = None  # type: ignore[assignment]
     proposal: Tensor | None = None
     proposal_scale: Tensor | None = None
     groups: int = 1
@@ -92,7 +98,13 @@ class SceneDecoder(nn.Module):
         self.dim = dim
         self.modes = modes
         self.joint = joint
-        self.register_forward_hook(_require_prediction)
+        self._has_trained = False
+        parameters = inspect.signature(self.forward).parameters
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        complete = takes_any or {"joint", "agents"} <= set(parameters)
+        problem = f"{type(self).__name__}.forward must take {', '.join(ARGUMENTS)}, see {PAGE}"
+        require(complete, "decoder", problem)
+        self.register_forward_hook(_require_prediction, with_kwargs=True)
 
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
@@ -112,22 +124,60 @@ class SceneDecoder(nn.Module):
         raise DataError(f"{type(self).__name__} must have a forward, see {PAGE}", field="decoder")
 
     def auxiliary_losses(
-        self, prediction: Prediction, batch: HeteroData, agents: Tensor
+        self, prediction: Prediction, batch: HeteroData, agents: Tensor, weight: Tensor
     ) -> dict[str, Tensor]:
-        """Return own losses on a marginal prediction by name; one that ``LossConfig`` lacks has weight 1.
+        """Return own losses on a marginal prediction by name; ``model.loss.auxiliary`` has their weights.
 
         Args:
             prediction: what :meth:`forward` returned for ``agents``.
             agents: ``[B]`` rows of ``batch`` that it contains.
+            weight: ``[B]`` of these agents in a mean, by category and for those that were not drawn: with
+                ``values`` ``[B]``, a loss is ``(values * weight).sum()``.
         """
         return {}
 
 
-def _require_prediction(decoder: nn.Module, _: object, prediction: object) -> None:
-    """Raise :class:`DataError` if a decoder returned anything but a prediction."""
+def _require_prediction(
+    decoder: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], prediction: object
+) -> None:
+    """Raise :class:`DataError` unless a decoder returned a prediction of the agents that it was asked for.
+
+    Its values are checked when it is first trained: later, the losses tell.
+    """
+    assert isinstance(decoder, SceneDecoder)
+    if torch.compiler.is_compiling():
+        return
+    name = type(decoder).__name__
     if not isinstance(prediction, Prediction):
-        problem = f"{type(decoder).__name__} must return a Prediction, returned {quoted(prediction)}"
-        raise DataError(f"{problem}, see {PAGE}", field="decoder")
+        problem = f"{name} must return a Prediction, returned {quoted(prediction)}, see {PAGE}"
+        raise DataError(problem, field="decoder")
+    given = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
+    agents = given.get("agents")
+    count = given["tokens"].agent.shape[0] if agents is None else agents.shape[0]
+    modes = prediction.groups * decoder.modes
+    path = (count, modes, decoder.horizon, 2)
+    shapes = {"trajectory": path, "scale": path, "logits": path[:2], "proposal": path, "proposal_scale": path}
+    for field, shape in shapes.items():
+        value = getattr(prediction, field)
+        if value is None and field.startswith("proposal"):
+            continue
+        if value is None or tuple(value.shape) != shape:
+            found = "none" if value is None else list(value.shape)
+            expected = f"[{', '.join(('agents', 'modes', 'horizon', '2')[: len(shape)])}] = {list(shape)}"
+            problem = f"{name} must return {field} {expected}, returned {found}, see {PAGE}"
+            raise DataError(problem, field="decoder")
+    if decoder.training and not decoder._has_trained:
+        decoder._has_trained = True
+        _require_values(name, prediction)
+
+
+def _require_values(name: str, prediction: Prediction) -> None:
+    """Raise :class:`DataError` unless what a decoder returned is finite and its scales are positive."""
+    for field, value in prediction.tensors.items():
+        if not bool(value.isfinite().all()):
+            raise DataError(f"{name} returned {field} that is not finite, see {PAGE}", field="decoder")
+        if "scale" in field and not bool((value > 0).all()):
+            raise DataError(f"{name} returned {field} that is not positive, see {PAGE}", field="decoder")
 
 
 def constant_velocity_of(batch: HeteroData, horizon: int) -> Tensor:

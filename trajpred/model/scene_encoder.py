@@ -261,8 +261,9 @@ class TokenEncoder(nn.Module):
 
     Example:
         >>> class MeanEncoder(TokenEncoder):
-        ...     def interact(self, x, graph):
-        ...         return x + x.mean(0)
+        ...     def interact(self, x, graph):  # the mean over the tokens of each scene
+        ...         total = x.new_zeros(graph.padding.scenes, self.dim).index_add(0, graph.scene, x)
+        ...         return x + (total / graph.padding.count[:, None])[graph.scene]
     """
 
     #: The attention modules whose weights :meth:`attention_weights` reports: ``GraphAttention``, or modules

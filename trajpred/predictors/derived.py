@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from trajpred.data.geometry import direction
 from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
+from trajpred.predictors.baselines import constant_velocity
 from trajpred.predictors.perturbations import ALL, perturbation, short_history
 from trajpred.predictors.predictions_file import predictions_files
-from trajpred.predictors.predictor import Predictor
+from trajpred.predictors.predictor import Predictor, future_steps
 
 
 class DerivedPredictor(Predictor):
@@ -57,6 +59,40 @@ class ShortenedPredictor(DerivedPredictor):
 def of_same_seconds(predictors: Sequence[Predictor]) -> list[Predictor]:
     """Return predictors whose forecasts end where that of the shortest one does, to be compared."""
     return [ShortenedPredictor(predictor, predictors) for predictor in predictors]
+
+
+class CompletedPredictor(DerivedPredictor):
+    """A predictor that predicts at constant velocity the tracks that it would leave out."""
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        completed: list[Forecast] = []
+        for scenario, forecast in zip(scenarios, self.predictor(scenarios), strict=True):
+            steady = constant_velocity(scenario, future_steps(scenario))
+            completed.append(complete(forecast, steady))
+        return completed
+
+
+def complete(forecast: Forecast, steady: Forecast) -> Forecast:
+    """Add the tracks that ``forecast`` lacks from ``steady``, as modes of which the first is certain.
+
+    Raises: DataError if it has fewer steps.
+    """
+    missing = ~np.isin(steady.track_id, forecast.track_id)
+    if not len(forecast.track_id):
+        return steady
+    steps = steady.trajectory.shape[2]
+    problem = f"must be {steps} of scenario {forecast.scenario_id}, are {forecast.trajectory.shape[2]}"
+    require(forecast.trajectory.shape[2] >= steps, "steps", problem)
+    forecast = forecast.first(steps)
+    modes = forecast.probability.shape[1]
+    arrays: dict[str, Any] = {}
+    for name in ("trajectory", "heading", "speed"):
+        added = np.repeat(getattr(steady, name)[missing], modes, axis=1)
+        arrays[name] = np.concatenate((getattr(forecast, name), added))
+    certain = np.tile(np.eye(1, modes), (missing.sum(), 1))
+    arrays["probability"] = np.concatenate((forecast.probability, certain))
+    arrays["track_id"] = np.concatenate((forecast.track_id, steady.track_id[missing]))
+    return replace(forecast, **arrays, scale=None)
 
 
 class PerturbedPredictor(DerivedPredictor):

@@ -21,7 +21,14 @@ from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.scene_encoder import TokenEncoder
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
-from trajpred.training.losses import LossConfig, draw_agents, prediction_losses
+from trajpred.training.losses import (
+    LossConfig,
+    add_auxiliary,
+    agent_weight,
+    as_mean,
+    draw_agents,
+    prediction_losses,
+)
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
 #: Key in a checkpoint of the states of torch's random generators: for each process, by type of device.
@@ -118,19 +125,23 @@ class LitForecaster(pl.LightningModule):
         # The other agents are encoded but not decoded.
         agents, importance = draw_agents(batch, self.standing_share)
         prediction = decoder(tokens, batch, agents=agents)
-        losses = prediction_losses(prediction, batch, self.loss, agents=agents, importance=importance)
+        losses = self.marginal_losses(prediction, batch, agents, importance)
         if decoder.joint and joint:
             worlds = decoder(tokens, batch, joint=True)
             joint_losses = prediction_losses(worlds, batch, self.loss, joint=True)
             losses |= {f"joint_{name}": value for name, value in joint_losses.items()}
             losses["loss"] = losses["loss"] + self.loss.joint * joint_losses["loss"]
-        auxiliary = self.forecaster.encoder.auxiliary_losses(batch)
-        auxiliary |= decoder.auxiliary_losses(prediction, batch, agents)
-        for name, value in auxiliary.items():
-            weight = getattr(self.loss, name, 1.0)
-            losses[name] = value
-            losses["loss"] = losses["loss"] + weight * value
         return losses
+
+    def marginal_losses(
+        self, prediction: Prediction, batch: HeteroData, agents: Tensor, importance: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the losses of marginal futures, those of encoder and decoder included, and their sum."""
+        losses = prediction_losses(prediction, batch, self.loss, agents=agents, importance=importance)
+        weight = as_mean(agent_weight(batch, self.loss)[agents] * importance)
+        auxiliary = self.forecaster.encoder.auxiliary_losses(batch)
+        auxiliary |= self.forecaster.decoder.auxiliary_losses(prediction, batch, agents, weight)
+        return add_auxiliary(losses, auxiliary, self.loss)
 
     def validation_step(self, batch: HeteroData, _: int) -> None:
         tokens = self.forecaster.encoder.encode(batch)
@@ -140,7 +151,8 @@ class LitForecaster(pl.LightningModule):
         prediction = modes.merged()
         target = agent.target[:, :steps]
         valid = agent.target_mask[:, :steps]
-        loss = prediction_losses(modes, batch, self.loss)["loss"]
+        every = torch.arange(agent.num_nodes, device=self.device)
+        loss = self.marginal_losses(modes, batch, every, torch.ones_like(agent.heading))["loss"]
         # Each process returns its part of a mean over all processes: weight it by all their scenes.
         count = torch.tensor(batch.num_graphs, device=self.device)
         scenes = int(distributed.sum_over_processes(count))

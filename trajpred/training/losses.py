@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class LossConfig:
         joint: all three losses of the joint futures, if the decoder has them.
         regularization: auxiliary loss of some encoders, an L2 penalty.
         completion: auxiliary loss of some encoders, the completion of masked trajectories.
+        auxiliary: weights of other losses of encoder and decoder by name, 1 by default.
         continued: weight of a future step that was not recorded but continued by a model.
         continued_end: exponent of the likelihood of the last continued step in ``mode``.
         focal: weight of a focal agent.
@@ -40,6 +42,7 @@ class LossConfig:
     joint: float = 1.0
     regularization: float = 1.0
     completion: float = 1.0
+    auxiliary: dict[str, float] = field(default_factory=dict)
     continued: float = 1.0
     continued_end: float = 0.25
     focal: float = 1.0
@@ -47,7 +50,8 @@ class LossConfig:
     others: float = 0.2
 
     def __post_init__(self) -> None:
-        require_not_negative(**vars(self))
+        weights = dict(vars(self))
+        require_not_negative(**weights.pop("auxiliary"), **weights)
         agents = self.focal + self.scored + self.others
         require(agents > 0, "model.loss", "needs a positive weight of focal, scored or other agents")
 
@@ -89,7 +93,7 @@ def prediction_losses(
     recorded = valid & (step < batch.recorded[scene][:, None])
     step_weight = torch.full_like(target[..., 0], config.continued).masked_fill(recorded, 1.0) * valid
     weight = agent_weight(batch, config)[rows] * importance.repeat_interleave(groups)
-    mean_weight = process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
+    mean_weight = as_mean(weight)
 
     def scene_average(values: Tensor) -> Tensor:
         """Return the weighted mean over the agents of each scene, repeated for each agent."""
@@ -152,6 +156,31 @@ def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
     weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
     weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
     return weight * agent.target_mask.any(1)
+
+
+def as_mean(weight: Tensor) -> Tensor:
+    """Scale weights so that a weighted sum is a mean over the agents of all processes, as DDP averages."""
+    return process_count() * weight / sum_over_processes(weight.sum()).clamp(min=1e-6)
+
+
+def add_auxiliary(
+    losses: dict[str, Tensor], auxiliary: Mapping[str, Tensor], config: LossConfig
+) -> dict[str, Tensor]:
+    """Add the losses of encoder and decoder to the others, and to their sum ``loss``.
+
+    Raises: DataError if one has the name of another, or ``config`` has the weight of one that there is not.
+    """
+    total = losses["loss"]
+    for name, value in auxiliary.items():
+        require(name not in losses, "auxiliary_losses", f"{name} is the name of another loss")
+        weight = config.auxiliary.get(name, 1.0)
+        if name in ("regularization", "completion"):
+            weight = getattr(config, name)
+        total = total + weight * value
+    for name in config.auxiliary:
+        known = ", ".join(auxiliary) or "none"
+        require(name in auxiliary, f"model.loss.auxiliary.{name}", f"no such loss; the model has: {known}")
+    return losses | auxiliary | {"loss": total}
 
 
 def laplace_nll(location: Tensor, scale: Tensor, target: Tensor) -> Tensor:

@@ -1,15 +1,16 @@
-"""AdamW with warm-up and cosine decay, and the check before each of its steps."""
+"""The optimiser with warm-up and cosine decay, and the check before each of its steps."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from trajpred.errors import DataError, require, require_not_negative
@@ -17,24 +18,29 @@ from trajpred.errors import DataError, require, require_not_negative
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Learning rate and schedule.
+    """Algorithm, learning rate and schedule.
 
     Attributes:
+        algorithm: a class of ``torch.optim``, or ``MODULE.CLASS`` of a module that ``--import`` names.
+        options: further arguments of it.
         learning_rate: peak; scale it with the square root of the batch size (1e-3 at 128).
         weight_decay: of tensors with two or more dimensions (not of biases and norms).
         warmup: share of all steps with a rising rate; post-LN needs it.
         final: rate of the last step as a share of the peak.
     """
 
+    algorithm: str = "AdamW"
+    options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.05
     final: float = 0.01
 
     def __post_init__(self) -> None:
-        require_not_negative(**vars(self))
+        require_not_negative(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
         for name in ("warmup", "final"):
             share = getattr(self, name)
+            require_not_negative(**{name: share})
             require(share <= 1, name, f"is a share and must be at most 1, is {share}")
 
 
@@ -53,9 +59,14 @@ def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> d
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    # One pass over each tensor instead of ten. Elsewhere than on a CPU, torch chooses.
+    options = dict(config.options)
     on_cpu = all(parameter.device.type == "cpu" for parameter in matrices + vectors)
-    optimizer = AdamW(groups, lr=config.learning_rate, fused=True if on_cpu else None)
+    if on_cpu and config.algorithm == "AdamW":
+        options.setdefault("fused", True)  # one pass over each tensor instead of ten
+    try:
+        optimizer = algorithm(config.algorithm)(groups, lr=config.learning_rate, **options)  # type: ignore[call-arg]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{config.algorithm} cannot be made ({error})", field="model.optimizer") from None
     warmup = max(1, round(config.warmup * total_steps))
 
     def rate(step: int) -> float:
@@ -66,6 +77,19 @@ def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> d
 
     schedule = {"scheduler": LambdaLR(optimizer, rate), "interval": "step"}
     return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+
+def algorithm(name: str) -> type[Optimizer]:
+    """Find a class of optimisers. Nothing is imported for it, since checkpoints also name one.
+
+    Raises: DataError if there is none of this name.
+    """
+    module, _, cls_name = name.rpartition(".")
+    cls = getattr(sys.modules.get(module or "torch.optim"), cls_name, None)
+    problem = f"{name} is no optimiser of torch.optim or of a module that --import names"
+    require(isinstance(cls, type) and issubclass(cls, Optimizer), "model.optimizer.algorithm", problem)
+    assert cls is not None
+    return cls
 
 
 class FiniteGuard:

@@ -1,0 +1,92 @@
+"""Rows of the leaderboard: the steps that a budget allows, what is resumed, what a row says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tools import benchmark_row
+from tools.benchmark_row import PROBES, affordable_steps, core_seconds, reference_ms, score, table, train
+from trajpred.errors import DataError
+from trajpred.evaluation import read_results
+from trajpred.evaluation.table import compare
+from trajpred.model.pretrained import locate
+
+START_S = 31.0
+STEP_S = 0.25
+
+
+def made_up_seconds(words: Sequence[str], plugin: Path | None) -> float:
+    return START_S + STEP_S * int(words[words.index("--trainer.max_steps") + 1])
+
+
+def test_the_steps_fill_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark_row, "core_seconds", made_up_seconds)
+    steps = affordable_steps([], None, 600.0)
+    assert START_S + STEP_S * steps <= 600 < START_S + STEP_S * (steps + 1)
+    with pytest.raises(DataError, match="minutes': are too few to start"):
+        affordable_steps([], None, 30.0)
+
+
+def test_seeds_share_their_steps_and_finished_ones_are_skipped(
+    monkeypatch: pytest.MonkeyPatch, store_path: Path, tmp_path: Path
+) -> None:
+    trained: list[list[str]] = []
+
+    def core_seconds(words: Sequence[str], plugin: Path | None) -> float:
+        run = tmp_path / "runs" / "row" / words[words.index("--trainer.logger.init_args.version") + 1]
+        (run / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (run / "checkpoints" / "last.ckpt").write_bytes(locate("argoverse-nano").read_bytes())
+        trained.append(list(words))
+        return made_up_seconds(words, plugin)
+
+    monkeypatch.setattr(benchmark_row, "core_seconds", core_seconds)
+    options: dict[str, Any] = {"store": store_path, "out": tmp_path, "half": "deciding"}
+    train("row", "--config", "a.yaml", seeds=[0], **options)
+    assert [words[-1] for words in trained[:-1]] == [str(steps) for steps in PROBES]
+    train("row", "--config", "a.yaml", seeds=[0, 1], **options)
+    own = [words for words in trained if "--seed_everything" in words]
+    assert [words[words.index("--seed_everything") + 1] for words in own] == ["0", "1"]
+    [result] = read_results(tmp_path / "row_1.json")
+    facts = result.training["benchmark"]
+    assert facts["settings"] == ["--config", "a.yaml"]
+    assert facts["core_s"] == made_up_seconds(trained[-1], None)
+    assert facts["parameters"] > 200_000
+    assert result.half == "deciding"
+
+
+def test_a_table_ranks_rows_and_compares_each_with_the_one_above(
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"steady": "constant_velocity", "lanes": "lane_following"}
+    for name, checkpoint in names.items():
+        score(name, checkpoint=checkpoint, store=store_path, out=tmp_path)
+    capsys.readouterr()
+    table(tmp_path / "steady.json", tmp_path / "lanes.json")
+    *_, first, second = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in (first, second)]
+    assert [row[0] for row in rows] == ["lanes", "steady"]
+    steady = read_results(tmp_path / "steady.json")
+    lanes = read_results(tmp_path / "lanes.json")
+    difference = compare(steady, lanes, group="moving")
+    assert rows[1][-1].startswith(f"{difference.mean:+.2f}")
+    assert rows[0][-1] == ""
+    assert f"{lanes[0].metrics['focal']['minFDE6']:.2f}" in rows[0]
+    assert lanes[0].missing["all"] == 0
+
+
+@pytest.mark.slow
+def test_the_time_of_a_training_is_that_of_its_processes(store_path: Path, tmp_path: Path) -> None:
+    words = ["--config", str(ROOT / "configs" / "model" / "nano.yaml"), *benchmark_row.BUDGETED]
+    words += ["--data.store", str(store_path), "--trainer.max_steps", "2", "--data.workers", "1"]
+    words += ["--trainer.logger.init_args.save_dir", str(tmp_path)]
+    assert 2 < core_seconds(words, None) < 100
+    with pytest.raises(DataError, match="ended with"):
+        core_seconds([*words, "--model.speed", "3"], None)
+    assert 1 < reference_ms() < 1000
+    assert torch.get_num_threads() >= 1

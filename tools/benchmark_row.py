@@ -1,0 +1,261 @@
+"""Rows of the leaderboard: train for a budget of core minutes, evaluate once, write a result for each seed.
+
+``python tools/benchmark_row.py --help`` explains it; docs/results/leaderboard.md has the rules.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from cyclopts import App, Parameter
+
+from trajpred.data.registry import load_module
+from trajpred.data.splits import Half
+from trajpred.errors import DataError, require
+from trajpred.evaluation import Evaluation, evaluate, read_results, write_results
+from trajpred.evaluation.report import by_recipe, format_interval, markdown
+from trajpred.evaluation.table import Interval, compare, pairs
+from trajpred.predictors import load_predictor
+from trajpred.predictors.checkpoint import CheckpointPredictor
+from trajpred.predictors.derived import CompletedPredictor
+from trajpred.predictors.predictor import Predictor
+from trajpred.store import ScenarioStore
+
+#: Milliseconds of :func:`reference_ms` on the core of the first rows; budgets are scaled by it.
+REFERENCE_MS = 8.0
+#: Steps of the two short trainings that tell the time of the start from that of a step.
+PROBES = (20, 100)
+#: Scenes that the time of a forecast is measured on.
+TIMED = 32
+#: Settings of every training: one core, no validation, the schedule ends with the steps.
+BUDGETED = (
+    *("--trainer.accelerator", "cpu", "--trainer.devices", "1", "--trainer.max_epochs", "-1"),
+    *("--trainer.limit_val_batches", "0", "--pictures.scenes", "0"),
+)
+#: Costs in the table, in these units.
+COSTS = {"parameters": 1e6, "core_s": 60.0, "ms_per_scene": 1.0}
+#: Metrics of the table, of focal agents.
+METRICS = ("minADE6", "minFDE6", "MR6", "brier-minFDE6", "minFDE1")
+Plugin = Annotated[Path | None, Parameter(name="--import")]
+OUT = Path("runs/leaderboard")
+app = App(
+    name="benchmark_row",
+    help="Make rows of the leaderboard.",
+    default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
+)
+
+
+def reference_ms() -> float:
+    """Measure a fixed computation on this core, which no change of trajpred changes: the least CPU time."""
+    x = torch.linspace(-1, 1, 2**18).reshape(4096, 64)
+    times: list[float] = []
+    for _ in range(30):
+        start = time.process_time()
+        for _ in range(8):
+            x = torch.softmax(x @ x[:64].T, 1) - x
+        np.sort(x.numpy().ravel())
+        sum(i * i for i in range(50_000))
+        times.append(1e3 * (time.process_time() - start))
+    return min(times)
+
+
+def core_seconds(words: Sequence[str], plugin: Path | None) -> float:
+    """Train in a process of one thread; return the CPU seconds of it and all processes that it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = multiprocessing.get_context("spawn").Process(target=_train, args=(words, plugin))
+    process.start()
+    process.join()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    require(process.exitcode == 0, "train", f"ended with {process.exitcode}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _train(words: Sequence[str], plugin: Path | None) -> None:
+    from trajpred.cli.models import silence_libraries
+    from trajpred.training.train import train as run
+
+    torch.set_num_threads(1)
+    silence_libraries()
+    try:
+        if plugin is not None:
+            load_module(str(plugin))
+        run(words)
+    except DataError as error:
+        sys.exit(f"error: {error}")
+
+
+def affordable_steps(words: Sequence[str], plugin: Path | None, budget_s: float) -> int:
+    """Find how many training steps a budget of CPU seconds allows, by two short trainings."""
+    few, many = PROBES
+    seconds = [core_seconds([*words, "--trainer.max_steps", str(count)], plugin) for count in PROBES]
+    step_s = (seconds[1] - seconds[0]) / (many - few)
+    start_s = seconds[0] - few * step_s
+    steps = int((budget_s - start_s) / step_s)
+    print(f"{1e3 * step_s:.0f} ms a step after {start_s:.0f} s: {steps:,} steps in {budget_s:.0f} s")
+    require(steps > 0, "minutes", "are too few to start")
+    return steps
+
+
+@app.command
+def train(
+    name: str,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    store: Path,
+    minutes: float = 10.0,
+    seeds: list[int] = [0, 1, 2],  # noqa: B006
+    half: Half = "reporting",
+    plugin: Plugin = None,
+    out: Path = OUT,
+) -> None:
+    """Train from random weights for so many core minutes, once per seed, and evaluate each model once.
+
+    A seed whose result is there is skipped, so that a stopped command goes on where it was.
+
+    Args:
+        name: Of the row and its files.
+        settings: Of trajpred train: --config FILE … --NAME VALUE.
+        store: Folder written by prepare, with the training and validation scenes.
+        minutes: CPU time of all processes of a training, features included, on the core of the first rows;
+            on another one it is scaled by the time of a fixed computation.
+        seeds: Of the trainings.
+        half: Of the validation scenes: decide on one, report the other.
+        plugin: A module of your own.
+        out: Folder of results and runs.
+    """
+    torch.set_num_threads(1)
+    if plugin is not None:
+        load_module(str(plugin))
+    reference = reference_ms()
+    budget_s = 60 * minutes * reference / REFERENCE_MS
+    logger = "--trainer.logger.init_args"
+    version = f"{logger}.version"
+    folder = [f"{logger}.save_dir", str(out / "runs"), f"{logger}.name", name]
+    words = [*settings, "--data.store", str(store), *BUDGETED, *folder]
+    done = [read_results(path)[0] for path in sorted(out.glob(f"{name}_[0-9]*.json"))]
+    steps = done[0].training["steps"] if done else None
+    for seed in seeds:
+        path = out / f"{name}_{seed}.json"
+        if path.is_file():
+            print(f"{path} is there")
+            continue
+        if steps is None:
+            steps = affordable_steps([*words, version, "probe"], plugin, budget_s)
+            shutil.rmtree(out / "runs" / name / "probe")
+        run = out / "runs" / name / f"seed_{seed}"
+        shutil.rmtree(run, ignore_errors=True)
+        own = [version, run.name, "--seed_everything", str(seed), "--trainer.max_steps", str(steps)]
+        core_s = core_seconds([*words, *own], plugin)
+        facts = {"core_s": round(core_s, 1), "reference_ms": round(reference, 2), "settings": list(settings)}
+        predictor = load_predictor(run / "checkpoints" / "last.ckpt")
+        write_row(path, name, predictor, ScenarioStore(store, "val").halved(half), facts)
+
+
+@app.command
+def score(
+    name: str,
+    *,
+    checkpoint: str,
+    store: Path,
+    half: Half = "reporting",
+    plugin: Plugin = None,
+    out: Path = OUT,
+) -> None:
+    """Evaluate a checkpoint, a baseline or a predictions file, whatever made it.
+
+    Args:
+        name: Of the row and its file.
+        checkpoint: As of trajpred evaluate.
+        store: Folder written by prepare.
+        half: Of the validation scenes.
+        plugin: A module of your own.
+        out: Folder of results.
+    """
+    torch.set_num_threads(1)
+    if plugin is not None:
+        load_module(str(plugin))
+    path = out / f"{name}.json"
+    write_row(path, name, load_predictor(checkpoint), ScenarioStore(store, "val").halved(half), {})
+
+
+def write_row(
+    path: Path, name: str, predictor: Predictor, rows: ScenarioStore, facts: dict[str, Any]
+) -> None:
+    """Evaluate a predictor with one thread, every agent counting, and write the result and the facts."""
+    result = evaluate(CompletedPredictor(predictor), rows)
+    if isinstance(predictor, CheckpointPredictor):
+        facts = facts | {"parameters": sum(weight.numel() for weight in predictor.model.parameters())}
+    scenes = [rows[i] for i in range(min(TIMED, len(rows)))]
+    times: list[float] = []
+    for scene in scenes:
+        start = time.process_time()
+        predictor([scene])
+        times.append(1e3 * (time.process_time() - start))
+    facts = facts | {"ms_per_scene": round(float(np.median(times)), 2)}
+    training = dict(result.training) | {"recipe": name, "benchmark": facts}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_results(path, replace(result, predictor=name, training=training))
+    print(f"wrote {path}")
+
+
+@app.command
+def table(*results: Path) -> None:
+    """Print the Markdown table of result files, the best row first.
+
+    Args:
+        results: Files written by train and score.
+    """
+    recipes = by_recipe([result for path in results for result in read_results(path)], results)
+    ranked = sorted(recipes.items(), key=lambda row: mean_of(row[1]).mean)
+    rows: list[list[str]] = []
+    above: list[Evaluation] | None = None
+    for name, seeds in ranked:
+        against = "" if above is None else format_interval(compare(seeds, above, group="moving"), "+")
+        rows.append([name, *costs(seeds), *(over_seeds(seeds, metric) for metric in METRICS)])
+        interval = mean_of(seeds)
+        bounds = f"[{interval.low:.2f}, {interval.high:.2f}]"
+        rows[-1] += [over_seeds(seeds, "minFDE6", "moving"), bounds, against]
+        above = seeds
+    head = ["", "million parameters", "core minutes", "ms a scene", *METRICS]
+    print(markdown([*head, "moving minFDE6", "95 %", "moving minFDE6 against the row above"], rows))
+
+
+def mean_of(seeds: Sequence[Evaluation]) -> Interval:
+    """Compute the minFDE6 of moving agents, mean over the seeds, with its interval over scenarios."""
+    paired = pairs(seeds, "moving")
+    return paired.intervals({"minFDE6": paired.values["minFDE6"].mean(axis=0)})["minFDE6"]
+
+
+def costs(seeds: Sequence[Evaluation]) -> list[str]:
+    """Format the means over the seeds of what is recorded of :data:`COSTS`."""
+    texts: list[str] = []
+    for name, unit in COSTS.items():
+        values = [result.training.get("benchmark", {}).get(name) for result in seeds]
+        known = [value / unit for value in values if value is not None]
+        texts.append(f"{np.mean(known):.3g}" if known else "")
+    return texts
+
+
+def over_seeds(seeds: Sequence[Evaluation], metric: str, group: str = "focal") -> str:
+    """Format the mean of a metric over the seeds, with their range."""
+    values = [result.metrics[group][metric] for result in seeds]
+    mean = f"{np.mean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        app()
+    except (DataError, OSError) as error:
+        sys.exit(f"error: {error}")
