@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tools.benchmark import app as benchmark
+from tools.benchmark_row import app as benchmark_row
 from tools.scaling import main as scaling
 from tools.ship import main as ship
 from tools.synthesize import main as synthesize
@@ -29,7 +30,7 @@ ELSEWHERE = (
     "OnboardForecaster",
     "OnboardEncoder",
     "SOURCE = register",
-    "class LinearDecoder",
+    "class LaneDecoder",
     "import optuna",
 )
 COMMAND = re.compile(r"^(?:\w+=\w+ )*(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
@@ -82,6 +83,7 @@ def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     tokens, _ = without_imports(tokens)
     app = make_app([] if "my-lab" in tokens else tokens)  # a package of the reader's
     app.command(benchmark)
+    app.command(benchmark_row)
     for script, name in ((scaling, "scaling"), (ship, "ship"), (synthesize, "synthesize")):
         app.command(script, name=name)
     app.parse_args(tokens, exit_on_error=False, print_error=False)

@@ -13,18 +13,19 @@ import pytest
 
 from tests.conftest import ROOT
 from trajpred.evaluation import Evaluation, read_results
-from trajpred.evaluation.table import compare
+from trajpred.evaluation.table import compare, pairs
 
 RESULTS = ROOT / "datasets" / "argoverse1" / "results"
 TABLE = re.compile(r"<!-- results: ([^>]*) -->\n\n((?:\|.*\n)+)")
 
 
 class Row(NamedTuple):
-    """A row of a table: its cells by column, the results that it shows, and those of the first row."""
+    """A row of a table: its cells by column, and the results of it, of the first row and of the one above."""
 
     cells: dict[str, str]
     shown: list[Evaluation]
     first: list[Evaluation]
+    above: list[Evaluation]
 
 
 def rows() -> Iterator[tuple[str, Row]]:
@@ -35,10 +36,12 @@ def rows() -> Iterator[tuple[str, Row]]:
             body = lines[2:]
             each = [read_seeds(word) for word in files.split()]
             assert len(each) == len(body), f"{page.name}: {len(each)} files for {len(body)} rows"
+            above = each[0]
             for cells, shown in zip(body, each, strict=True):
                 if shown:
                     name = f"{page.name}: {cells[0]}"
-                    yield name, Row(dict(zip(head, cells, strict=True)), shown, each[0])
+                    yield name, Row(dict(zip(head, cells, strict=True)), shown, each[0], above)
+                    above = shown
 
 
 def read_seeds(word: str) -> list[Evaluation]:
@@ -58,17 +61,43 @@ def over_seeds(values: Sequence[float], digits: int = 2) -> str:
     return f"{mean} ({min(values):.{digits}f}\N{EN DASH}{max(values):.{digits}f})"
 
 
-def difference(row: Row, metric: str, group: str) -> str:
-    found = compare(row.shown, row.first, metric, group)
-    return "" if row.shown is row.first else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+def difference(row: Row, other: list[Evaluation], metric: str, group: str) -> str:
+    found = compare(row.shown, other, metric, group)
+    return "" if row.shown is other else f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def interval(row: Row, metric: str, group: str) -> str:
+    paired = pairs(row.shown, group)
+    [found] = paired.intervals({metric: paired.values[metric].mean(axis=0)}).values()
+    return f"{found.low:.2f} to {found.high:.2f}"
+
+
+def costs(row: Row) -> dict[str, str]:
+    """What result files of tools/benchmark_row.py state, by column."""
+    facts = [one.training.get("benchmark", {}) for one in row.shown]
+    texts = {}
+    for column, (name, unit) in {
+        "core minutes": ("core_s", 60),
+        "million parameters": ("parameters", 1e6),
+        "ms a scene": ("ms_per_scene", 1),
+    }.items():
+        known = [fact[name] / unit for fact in facts if name in fact]
+        if known:
+            texts[column] = f"{sum(known) / len(known):.3g}"
+    return texts
 
 
 def expected(column: str, row: Row) -> str | None:
     """What a column must show; None of columns that are not results."""
     name, _, against = column.partition(" against ")
-    group, _, metric = name.rpartition(" ") if name.startswith("moving ") else ("focal", "", name)
+    group = "moving" if name.startswith("moving ") else "focal"
+    metric = name.removeprefix("moving ")
     if against:
-        return difference(row, metric, group)
+        return difference(row, row.above if against == "above" else row.first, metric, group)
+    if metric.endswith(" interval"):
+        return interval(row, metric.removesuffix(" interval"), group)
+    if column in costs(row):
+        return costs(row)[column]
     known = [one.joint.get("all", {}) | one.metrics[group] for one in row.shown]
     if not all(metric in one for one in known):
         return None

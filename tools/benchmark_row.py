@@ -223,11 +223,12 @@ def table(*results: Path) -> None:
         against = "" if above is None else format_interval(compare(seeds, above, group="moving"), "+")
         rows.append([name, *costs(seeds), *(over_seeds(seeds, metric) for metric in METRICS)])
         interval = mean_of(seeds)
-        bounds = f"[{interval.low:.2f}, {interval.high:.2f}]"
+        bounds = f"{interval.low:.2f} to {interval.high:.2f}"
         rows[-1] += [over_seeds(seeds, "minFDE6", "moving"), bounds, against]
         above = seeds
     head = ["", "million parameters", "core minutes", "ms a scene", *METRICS]
-    print(markdown([*head, "moving minFDE6", "95 %", "moving minFDE6 against the row above"], rows))
+    moving = [f"moving minFDE6{what}" for what in ("", " interval", " against above")]
+    print(markdown([*head, *moving], rows))
 
 
 def mean_of(seeds: Sequence[Evaluation]) -> Interval:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -164,7 +163,7 @@ def as_mean(weight: Tensor) -> Tensor:
 
 
 def add_auxiliary(
-    losses: dict[str, Tensor], auxiliary: Mapping[str, Tensor], config: LossConfig
+    losses: dict[str, Tensor], auxiliary: dict[str, Tensor], config: LossConfig
 ) -> dict[str, Tensor]:
     """Add the losses of encoder and decoder to the others, and to their sum ``loss``.
 
