@@ -12,7 +12,7 @@ from tests.viz.scenes import FUTURE, OBSERVED, artists, lines, make_forecast, ma
 from trajpred.data.scenario import Scenario
 from trajpred.predictors.baselines import lane_following
 from trajpred.viz import draw_scene
-from trajpred.viz.forecast_layer import band_outlines, lateral_band
+from trajpred.viz.forecast_layer import CAP, band_outlines, lateral_band
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,8 @@ def test_a_band_follows_the_curve_of_its_mode(scene: Scenario) -> None:
     [outline, *_] = band_outlines(scene, turning, 0)
     from_centre = np.linalg.norm(outline - centre, axis=1)
     assert np.abs(np.abs(from_centre - radius)).max() < width + 0.05
-    assert shapely.Polygon(outline).area == pytest.approx(width * radius * np.pi, rel=0.02)
+    expected = width * radius * np.pi + CAP * width**2 * np.pi / 2  # and half an ellipse at the end
+    assert shapely.Polygon(outline).area == pytest.approx(expected, rel=0.02)
 
 
 def test_modes_with_the_same_end_share_a_label(scene: Scenario) -> None:

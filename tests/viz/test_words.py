@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tests.viz.scenes import legend_of, make_forecast, make_map, make_scenario, text, with_scales
+from tests.viz.scenes import artists, legend_of, make_forecast, make_map, make_scenario, text, with_scales
 from trajpred.data.forecast import Attention
 from trajpred.data.scenario import Scenario
 from trajpred.viz import WhatIf, draw_lane_map, draw_scene, legend_alone
@@ -117,7 +117,9 @@ def test_other_modes_fade_beside_attention(real_scene: Scenario, attention: Atte
     [forecast] = model([real_scene])
     strength: list[float] = []
     for shown in (None, attention):
-        axes = draw_scene(real_scene, forecast, attention=shown).axes[0]
+        figure = draw_scene(real_scene, forecast, attention=shown)
+        axes = figure.axes[0]
+        assert ("80% band" in legend_of(figure)) == (len(artists(figure, "bands")) == 1) == (shown is None)
         [modes] = [part for part in axes.collections if part.get_gid() == "other-modes"]
         strength.append(float(np.asarray(modes.get_colors())[1::2, 3].max()))
     assert strength[1] < 0.4 * strength[0]

@@ -54,8 +54,10 @@ STAR_HALF = 5.0
 #: A Laplace distribution holds this share within ``BAND`` scales of its centre: P(|x| < w) = 1 - exp(-w / b).
 BAND_SHARE = 0.8
 BAND = -float(np.log(1 - BAND_SHARE))
-#: Added around a band (metres), so that its parts join and one of a single step has an area.
+#: Added around a band (metres), so that its parts join.
 SEAM_M = 0.02
+#: How far the rounded end of a band reaches beyond its mode, relative to its half width; its points.
+CAP, CAP_POINTS = 0.35, 13
 
 
 def draw_modes(
@@ -317,17 +319,21 @@ def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
 def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.ndarray]:
     """Return the outline ``[V, 2]`` of the 80 % band around each mode of the forecast's ``row``, city frame.
 
-    The band is the union of the areas between successive cross-sections: it follows the curve of its mode,
-    and cannot fold over where the mode turns.
+    The band is the union of the areas between successive cross-sections, with a rounded end: it follows the
+    curve of its mode, and cannot fold over where the mode turns.
     """
     width = lateral_band(scenario, forecast)[row][..., None]
-    left = width * unit_vector(forecast.heading[row] + np.pi / 2)
-    sections = forecast.trajectory[row][:, :, None] + np.stack((left, -left), axis=2)  # [K, F, 2, 2]
-    first = sections[:, : max(1, sections.shape[1] - 1)]
-    second = sections[:, -first.shape[1] :]
-    corners = np.concatenate((first, second), axis=2)
-    areas = shapely.convex_hull(shapely.multipoints(corners))
-    bands = shapely.buffer(shapely.union_all(areas, axis=1), SEAM_M, quad_segs=2)
+    ahead = width * unit_vector(forecast.heading[row])  # [K, F, 2]
+    left = ahead[..., ::-1] * np.array([-1.0, 1.0])
+    path = forecast.trajectory[row]
+    sections = np.stack((path + left, path - left), axis=2)
+    between = np.concatenate((sections[:, :-1], sections[:, 1:]), axis=2)
+    turn = np.linspace(0, np.pi, CAP_POINTS)[:, None]
+    ends = path[:, -1:] + np.cos(turn) * left[:, -1:] + CAP * np.sin(turn) * ahead[:, -1:]
+    areas = shapely.convex_hull(shapely.multipoints(between))
+    caps = shapely.convex_hull(shapely.multipoints(ends))
+    parts = np.concatenate((areas, caps[:, None]), axis=1)
+    bands = shapely.buffer(shapely.union_all(parts, axis=1), SEAM_M, quad_segs=2)
     return [shapely.get_coordinates(band.exterior) for band in bands]
 
 

@@ -35,6 +35,7 @@ PLACEMENT: dict[str, Any] = {
         "anchor": 18.0,  # lines stay readable where a piece is covered, markers do not
         "box": 1000.0,  # more than all others: a label that covers a box wherever it goes is omitted
         "line": 6.0,
+        "stranger": 25.0,  # another mark is nearer than the anchor
         "crossed": 40.0,  # per box that the leader line crosses
     },
 }
@@ -88,6 +89,7 @@ def place_labels(
         total += cost["anchor"] * _covered(centre, half, anchors)
         total += cost["box"] * (covered + outside)
         total += needs_line * (cost["line"] + cost["crossed"] * crossed)
+        total += cost["stranger"] * (nearest < gap)
         best = int(total.argmin())
         if total[best] >= cost["box"]:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,8 @@ def draw_scene(
     draw_caption(axes, view, scenario, forecast, joint_mode=joint_mode, what_if=what_if, small=small)
     if not small:
         shown = None if drawn is None else drawn.of(scenario.tracks.track_id[kept])
+        if shown is not None and attention is not None:
+            shown = replace(shown, scale=None)  # no bands are drawn
         draw_legend(axes, view, scenario, rows, futures, shown, overlay)
     if not small and drawn is not None and drawn.probability.shape[1] > 1:
         draw_color_bar(axes, view)

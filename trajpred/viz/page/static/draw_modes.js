@@ -3,6 +3,7 @@
 const SMOOTH = 3; // steps on either side that determine the direction of a mode
 const MIN_MOTION_M = 0.3;
 const SAME_END_PX = 9;
+const CAP = 0.35; // of the end of a band, relative to its half width
 /** Colour of a probability; the square root spreads the low values typical of six modes. */
 function probabilityColor(probability, colors) {
   const last = colors.ramp.length - 1;
@@ -75,13 +76,20 @@ function drawBands(pane, scene, track, colors) {
       return [1, -1].map((side) => pane.toPixels([x + side * normal[0] * band[f], y + side * normal[1] * band[f]]));
     });
     ctx.beginPath();
-    sections.slice(1).forEach(([left, right], f) => {
-      const corners = [sections[f][0], left, right, sections[f][1]];
-      const area = corners.reduce((sum, [x, y], i) => sum + x * corners[(i + 1) % 4][1] - y * corners[(i + 1) % 4][0], 0);
-      if (area < 0) corners.reverse(); // of one orientation, or overlaps inside of a turn would cancel
-      corners.forEach((corner, i) => (i ? ctx.lineTo(...corner) : ctx.moveTo(...corner)));
+    const [[left, right], last] = [sections.at(-1), pane.toPixels(points.at(-1))];
+    const cap = Array.from({ length: 13 }, (_, i) => [0, 1].map((axis) => { // rounded, as in viz/forecast_layer.py
+      const [c, s] = [Math.cos(i * Math.PI / 12), Math.sin(i * Math.PI / 12)];
+      const ahead = axis ? right[0] - last[0] : last[1] - right[1];
+      return last[axis] + c * (left[axis] - last[axis]) - CAP * s * ahead;
+    }));
+    const areas = sections.slice(1).map((section, f) => [sections[f][0], ...section, sections[f][1]]);
+    for (const area of [...areas, cap]) {
+      const next = (i) => area[(i + 1) % area.length];
+      const size = area.reduce((sum, [x, y], i) => sum + x * next(i)[1] - y * next(i)[0], 0);
+      if (size < 0) area.reverse(); // of one orientation, or overlaps inside of a turn would cancel
+      area.forEach((corner, i) => (i ? ctx.lineTo(...corner) : ctx.moveTo(...corner)));
       ctx.closePath();
-    });
+    }
     ctx.globalAlpha = 0.07 + 0.2 * probability;
     ctx.fillStyle = probabilityColor(probability, colors);
     ctx.fill("nonzero");

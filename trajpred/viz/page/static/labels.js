@@ -55,6 +55,7 @@ function placeLabel(anchor, direction, half, { points, anchors, marks, boxes, wi
       total += cost.anchor * count(anchors, (point) => covers(point, center));
       total += cost.box * (count(boxes, (other) => boxDistance(box, other) < space) + isOutside);
       if (needsLine) total += cost.line + cost.crossed * count(boxes, (other) => line.some((at) => boxDistance([...at, 0, 0], other) <= 0));
+      if (nearest < gap) total += cost.stranger;
       if (total < best.total) best = { total, center, line: needsLine ? line : null };
     }
   }
