@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -80,13 +81,25 @@ def convoy(change: Callable[..., np.ndarray] | None = None, shift: float = 0.0) 
 
 def test_a_map_beside_the_road_is_told_from_one_on_it() -> None:
     on = Plausibility.of(convoy())
-    assert on == (24, 24, 0, 24 * 101)
+    assert on[:4] == (24, 24, 0, 24 * 101)
     assert on.lanes == "100% of 24 moving road users on lanes"
     assert not on.problems()
     [problem] = Plausibility.of(convoy(shift=55.0)).problems()
     assert "of 24 moving road users are on a lane of their direction: check frame and origin" in problem
     assert not Plausibility(on_lane=1, moving=3).problems(), "of three it may be chance"
     assert Plausibility.sum([on, on]).moving == 48
+
+
+def test_road_users_without_a_state_at_the_last_observed_step_are_counted() -> None:
+    scenario = convoy()
+    tracks, now = scenario.tracks, scenario.num_observed - 1
+    valid = tracks.valid.copy()
+    valid[0, now] = False
+    valid[1, now:] = False  # has left
+    counts = Plausibility.of(replace(scenario, tracks=replace(tracks, valid=valid)))
+    assert (counts.unplaced, counts.passing) == (1, 23)
+    assert counts.gaps == "1 of 23 road users without a state at the last observed step"
+    assert Plausibility.of(scenario).gaps == ""
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,7 @@ def prepare(
         parts = [f"{split}: {count} scenarios"]
         if skipped:
             parts.append(f"{len(skipped)} skipped")
-        if counts.lanes:
-            parts.append(counts.lanes)
+        parts += filter(None, (counts.lanes, counts.gaps))
         print(f"{', '.join(parts)}:" if skipped else ", ".join(parts))
         for name, problem in skipped.items():
             print(f"  {name}: {problem}", file=sys.stderr)

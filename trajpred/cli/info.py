@@ -142,6 +142,7 @@ def _raw_of(path: Path, name: str, options: object) -> Rows:
             counts.append(Plausibility.of(source.scenario(raw, options)))
     total = Plausibility.sum(counts)
     rows["on lanes"] = total.lanes
+    rows["unplaced"] = total.gaps
     rows["mistakes"] = "; ".join(total.problems())
     scenario = source.scenario(found[0], options)
     rows["first"] = found[0].name
@@ -217,8 +218,7 @@ def _store(path: Path) -> Rows:
         if facts["skipped"]:
             parts.append(f"{len(facts['skipped'])} skipped")
         counts = Plausibility(*facts.get("plausibility", ()))
-        if counts.lanes:
-            parts.append(counts.lanes)
+        parts += filter(None, (counts.lanes, counts.gaps))
         parts += counts.problems()
         rows[split] = ", ".join(parts)
     return rows

@@ -33,6 +33,9 @@ class Plausibility(NamedTuple):
         moving: all of those, where there is a map.
         contradicting: moving states whose velocity contradicts the positions of the last second.
         compared: all of those.
+        unplaced: road users that are seen within a second before and after the last observed step, but not at
+            it: they are neither predicted nor scored.
+        passing: all that are seen before and after it.
 
     Example:
         >>> Plausibility(on_lane=2, moving=40).problems()[0]
@@ -43,6 +46,8 @@ class Plausibility(NamedTuple):
     moving: int = 0
     contradicting: int = 0
     compared: int = 0
+    unplaced: int = 0
+    passing: int = 0
 
     @classmethod
     def of(cls, scenario: Scenario) -> Plausibility:
@@ -60,7 +65,14 @@ class Plausibility(NamedTuple):
         has_map = len(lane_map) > 0
         on_lane = lane_map.carries(tracks.position[rows, now], velocity[rows])
         contradicting, compared = contradictions(tracks.position, tracks.velocity, tracks.valid, step_s)
-        return cls(int(on_lane.sum()), len(rows) if has_map else 0, contradicting, compared)
+        moving = len(rows) if has_map else 0
+        second = max(1, round(1 / step_s))
+        seen_before = tracks.valid[:, max(now - second, 0) : now + 1].any(axis=1)
+        passing = seen_before & tracks.valid[:, now + 1 : now + 1 + second].any(axis=1)
+        unplaced = passing & ~tracks.valid[:, now]
+        return cls(
+            int(on_lane.sum()), moving, contradicting, compared, int(unplaced.sum()), int(passing.sum())
+        )
 
     @classmethod
     def sum(cls, counts: Iterable[Iterable[int]]) -> Plausibility:
@@ -76,6 +88,13 @@ class Plausibility(NamedTuple):
         if not self.moving:
             return ""
         return f"{self.on_lane / self.moving:.0%} of {self.moving:,} moving road users on lanes"
+
+    @property
+    def gaps(self) -> str:
+        """The road users without a state at the last observed step, in words; "" without any."""
+        if not self.unplaced:
+            return ""
+        return f"{self.unplaced:,} of {self.passing:,} road users without a state at the last observed step"
 
     def problems(self) -> list[str]:
         """Describe what real data hardly have."""
