@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,10 @@ def with_comments(table: str) -> bytes:
         ("a.csv.gz", lambda table: gzip.compress(table.encode())),
         ("a.csv", with_comments),
         ("a.csv", lambda table: table.replace(",", ";").replace(".", ",").encode()),
+        (
+            "a.csv",
+            lambda table: re.sub(r"([^,\n]+)", r'"\1"', table).replace(",", ";").replace(".", ",").encode(),
+        ),
         ("a.tsv", lambda table: table.replace(",", "\t").replace(".", ",").encode()),
         ("a.txt", lambda table: table.replace(",", " ").replace(".", ",").encode()),
         ("a.csv", lambda table: table.replace("\n", "\r\n").encode()),
@@ -168,6 +173,8 @@ def changed(column: int, row: int, value: str) -> str:
         (changed(1, 9, ""), COLUMNS, "'t': is missing or no number: row 9"),
         (changed(1, 9, "-31e6"), COLUMNS, r"'t': is a day .* row 9 \(track '0.000000', time -31000000 s\)"),
         (changed(1, 9, "1.7e9"), COLUMNS, "'t': is a day or more away from the others, .*: row 9"),
+        (text(rows()).rstrip().replace("id,", "kind,id,").replace("\n", "\nä,"), (*COLUMNS, "type=kind"),
+         "'rows': have text that is not UTF-8"),
         (text(rows()), (*COLUMNS, "vx=vx"), "has vx without vy"),
         (text(rows()), (*COLUMNS, "x=Y"), "states x twice"),
         (text(rows()), ("track=id", "time=t:s:ms", "x=X", "y=Y"), "time=t has several units, such as ms"),
@@ -182,7 +189,7 @@ def changed(column: int, row: int, value: str) -> str:
     ],
 )  # fmt: skip
 def test_mistakes_are_named(table: str, columns: tuple[str, ...], sentence: str, folder: Path) -> None:
-    (folder / "a.csv").write_text(table)
+    (folder / "a.csv").write_bytes(table.encode("latin-1"))
     with pytest.raises(DataError, match=sentence):
         first(folder / "a.csv", TableOptions(columns=columns))
 
@@ -363,6 +370,15 @@ def test_one_recording_makes_both_splits_without_a_common_second(seconds: float,
     assert stamps(splits["train"], options)[1] < stamps(splits["val"], options)[0]
     names = [window.name for window in (*splits["train"], *splits["val"])]
     assert len(set(names)) == len(names)
+
+
+def test_a_state_an_hour_early_does_not_move_the_border(tmp_path: Path) -> None:
+    later = np.array([0, SECONDS, 0, 0, 0, 0, 0])
+    table = text(np.concatenate((rows(), rows() + later, rows() + 2 * later)))
+    (tmp_path / "a.csv").write_text(table.replace("\n0.000000,0.000000", "\n0.000000,-3600.0"))
+    splits = SOURCE.scenarios(tmp_path / "a.csv", TableOptions(columns=COLUMNS))
+    assert len(splits["train"]) > 3
+    assert len(splits["val"]) > 0
 
 
 def test_two_recordings_are_both_divided_in_time(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ from trajpred.errors import DataError
 
 #: An unfinished file that has not been written to for this long belongs to a process that was killed.
 ABANDONED_S = 24 * 3600
+#: The first bytes of a file that git-lfs keeps elsewhere.
+POINTER = b"version https://git-lfs.github.com/spec/"
+#: Such a file is smaller than this.
+MAX_POINTER_BYTES = 1024
 #: Limit of file systems on the length of a name.
 MAX_NAME_BYTES = 255
 
@@ -112,12 +116,20 @@ def require_writable(path: Path, folder: bool = False) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Check that reading ``path`` ends: it is neither a pipe nor a device, but a file, a folder or missing.
+    """Check that reading ``path`` ends, and that it is not a stand-in for a file elsewhere.
 
-    Raises: DataError.
+    It must be a file, a folder or missing, but neither a pipe nor a device, nor the pointer that git-lfs
+    leaves instead of a large file.
+
+    Raises: DataError; OSError.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if not path.exists() or path.is_dir():
+        return
+    if not path.is_file():
         raise DataError("is a pipe or a device, a file is needed", file=path)
+    is_small = path.stat().st_size < MAX_POINTER_BYTES
+    if is_small and path.read_bytes().startswith(POINTER):
+        raise DataError("is a pointer of git-lfs, not the file itself: fetch it by git lfs pull", file=path)
 
 
 def sync(path: Path) -> None:

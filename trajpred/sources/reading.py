@@ -34,10 +34,6 @@ _UNREADABLE: tuple[type[Exception], ...] = (
     LookupError,
     RecursionError,
 )
-#: The first bytes of a file that git-lfs keeps elsewhere.
-_POINTER = b"version https://git-lfs.github.com/spec/"
-#: Such a file is smaller than this.
-MAX_POINTER_BYTES = 1024
 #: Maximum size of an XML file, decompressed.
 MAX_BYTES = 128 * 1024 * 1024
 # Limits that a damaged or hostile file must not exceed, checked before memory is allocated.
@@ -54,19 +50,11 @@ def readable(path: Path, what: str, field: str | None = None) -> Iterator[None]:
     """Name ``path`` in every DataError; report other errors as "is not a readable ``what``"."""
     try:
         require_file(path)
-        _require_content(path)
         yield
     except DataError as error:
         raise error.located(path) from None
     except _UNREADABLE as error:
         raise DataError(f"is not a readable {what} ({error})", file=path, field=field) from None
-
-
-def _require_content(path: Path) -> None:
-    """Raise DataError if a file is the pointer that git-lfs leaves instead of a large file; OSError."""
-    if path.is_file() and path.stat().st_size < MAX_POINTER_BYTES:
-        pointer = "is a pointer of git-lfs, not the file itself: fetch it by git lfs pull"
-        require(not path.read_bytes().startswith(_POINTER), "file", pointer)
 
 
 def folders(parent: Path) -> list[Path]:

@@ -459,6 +459,7 @@ def _sniff(path: Path) -> Layout:
             break
         comments.append(line)
         skipped += 1
+    require(bool(start), "rows", "the file is empty")
     require(skipped < len(lines), "rows", f"has no row in its first {len(start):,} bytes")
     first = lines[skipped]
     delimiter = max(",;\t", key=first.count)
@@ -471,8 +472,9 @@ def _sniff(path: Path) -> Layout:
         cells = [cell.strip('"') for cell in first.split()]
     decimal = "."
     if delimiter != ",":
-        samples = [cell.strip() for line in lines[skipped:] for cell in _split(line, delimiter)]
-        decimal = "," if any(_COMMA.fullmatch(cell) for cell in samples) else "."
+        for line in lines[skipped:]:
+            if any(_COMMA.fullmatch(cell.strip().strip('"')) for cell in _split(line, delimiter)):
+                decimal = ","
     return Layout(delimiter, cells, skipped, comments, encoding, decimal)
 
 
@@ -544,6 +546,9 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
         for batch in csv.open_csv(source, read, parse, convert):
             yield pa.Table.from_batches([batch])
     except pa.ArrowInvalid as error:
+        require(
+            "invalid UTF8" not in str(error), "rows", "have text that is not UTF-8: save the file as UTF-8"
+        )
         text = _NO_NUMBER.match(str(error))
         if text is None:
             raise

@@ -239,7 +239,10 @@ def _divided_in_time(recordings: list[Found], options: Windows) -> dict[str, lis
 def _parts_in_time(recording: Found, options: Windows) -> tuple[list[RawScenario], list[RawScenario]]:
     """Return the windows of the first four fifths of a recording, and those of the last one."""
     last = recording.windows[-1].part.now or 0.0
-    border = min((1 - VAL_FRACTION) * recording.duration_s, last - options.observe_s)
+    # Not the first second of the recording: a state may be an hour before the others.
+    begin = max(0.0, (recording.windows[0].part.now or 0.0) - options.observe_s)
+    fifth = VAL_FRACTION * (recording.duration_s - begin)
+    border = min(recording.duration_s - fifth, last - options.observe_s)
     train: list[RawScenario] = []
     val: list[RawScenario] = []
     for window in recording.windows:
