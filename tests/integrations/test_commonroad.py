@@ -199,7 +199,7 @@ def test_recordings_of_several_steps_are_reported_when_they_are_prepared(
     for _ in range(2):  # the store is kept by the same options
         command = ["--source", "commonroad", "--raw", raw, "--store", tmp_path / "same", *same_step]
         assert run("prepare", *command, "--workers", 1) == 0
-    assert "warning" not in capsys.readouterr().err
+    assert "mixes scenarios" not in capsys.readouterr().err
     scene = ScenarioStore(tmp_path / "same", "val")[0]
     assert (scene.num_observed, scene.num_steps) == (20, 50)
     assert scene.step_s == pytest.approx(0.1)
