@@ -84,6 +84,17 @@ def test_a_scene_that_names_its_tracks_is_one_scenario(tmp_path: Path) -> None:
     assert tracks.size[car].tolist() == [4.5, 1.8]
     assert np.allclose(np.cos(tracks.heading[car]), 1)
     assert np.flatnonzero(tracks.valid[tracks.index("bike")])[0] == 3
+    [coarse] = scenarios(tmp_path / "sd.pkl", Windows(step_s=0.2))
+    assert (coarse.num_observed, coarse.num_steps, coarse.step_s) == (6, 46, 0.2)
+
+
+def test_a_scene_without_a_future_or_a_map(tmp_path: Path) -> None:
+    content = scene(JITTERED[:11], **PREDICTED)
+    content["map_features"] = {}
+    [scenario] = scenarios(write(tmp_path / "sd.pkl", content), Windows(predict_s=8))
+    assert (scenario.num_observed, scenario.num_steps, scenario.focal_id) == (11, 91, "bus")
+    assert not scenario.has_future
+    assert len(scenario.map) == 0
 
 
 def test_other_scenes_are_cut_into_windows_at_their_own_rate(tmp_path: Path) -> None:

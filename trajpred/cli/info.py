@@ -124,14 +124,10 @@ def info(
 def _raw_of(path: Path, name: str, options: object) -> Rows:
     """Describe raw data of a source by the windows of each split, and the first one."""
     from trajpred.data.plausible import Plausibility
-    from trajpred.integrations.table import TableOptions
-    from trajpred.integrations.table import describe as describe_table
     from trajpred.sources import find_source
 
     source = find_source(name)
-    rows: Rows = {"source": name}
-    if isinstance(options, TableOptions):
-        rows.update(describe_table(path, options))
+    rows: Rows = {"source": name, **source.facts_of(path, options)}
     splits = source.scenarios(path, options)
     for split, scenarios in splits.items():
         rows[split] = f"{len(scenarios):,} scenarios"

@@ -68,8 +68,8 @@ class Scene:
         place: the name of the map or of the data set.
         predicted: the names of the tracks to predict, the focal one first.
         now: if the scene says since when: seconds of the last observed step.
-        before: seconds of the steps up to it.
-        after: seconds of the steps behind it.
+        before: seconds of the scene up to it.
+        after: seconds of the scene after it.
     """
 
     recording: Recording
@@ -103,7 +103,7 @@ class Scene:
             within = f"must be 0 to {len(time) - 1}, is {step}"
             require(0 <= step < len(time), "current_time_index", within)
             now = float(time[step] - columns["time"].min())
-            before = (step + 1) * recording.step_s
+            before = step * recording.step_s
             after = (len(time) - 1 - step) * recording.step_s
         return cls(recording, lanes, _place(metadata), predicted, now, before, after)
 
@@ -120,7 +120,8 @@ class Scene:
         the rule of :func:`~trajpred.sources.windows.roles` decides.
         """
         if self.now is not None:
-            options = replace(options, observe_s=self.before, predict_s=self.after or options.predict_s)
+            observe_s = self.before + (options.step_s or self.recording.step_s)
+            options = replace(options, observe_s=observe_s, predict_s=self.after or options.predict_s)
         scenario = replace(self.recording.scenario(now, options, name, self.lanes), city=self.place)
         tracks = scenario.tracks
         seen = tracks.track_id[tracks.valid[:, scenario.num_observed - 1]]
@@ -408,5 +409,16 @@ def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
         raise error.located(raw.path) from None
 
 
+def describe(raw: Path, options: Windows) -> dict[str, str]:
+    """Describe the road users of the first scene that can be read. Raises: DataError if none can be."""
+    problem = DataError("has no scene (*.pkl)", file=raw)
+    for name, path, _ in _files(raw):
+        try:
+            return {"recording": name, **_scene(path).recording.facts()}
+        except DataError as error:
+            problem = error
+    raise problem
+
+
 LAYOUT = "*.pkl, in any folders, or the folder of a data base"
-SOURCE = register("source", "scenarionet")(Source(discover, read, LAYOUT, Windows))
+SOURCE = register("source", "scenarionet")(Source(discover, read, LAYOUT, Windows, describe))

@@ -318,4 +318,4 @@ def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
 
 
 LAYOUT = "*.csv or *.parquet, named like those of the preset"
-SOURCE = register("source", "table")(Source(discover, read, LAYOUT, TableOptions))
+SOURCE = register("source", "table")(Source(discover, read, LAYOUT, TableOptions, describe))

@@ -33,6 +33,7 @@ class Source:
         options: a frozen dataclass whose fields have defaults and are described under "Attributes:" of its
             docstring: the options that ``prepare`` has for this source, and the second argument of both
             functions. :class:`~trajpred.sources.windows.Windows` is one. None for a source without any.
+        describe: raw folder or file -> what ``info`` shows of the first recording, by name.
 
     Example:
         >>> from pathlib import Path
@@ -44,6 +45,7 @@ class Source:
     read: Callable[..., Scenario]
     layout: str = ""
     options: type[Any] | None = None
+    describe: Callable[..., dict[str, str]] | None = None
 
     @property
     def code(self) -> object:
@@ -69,6 +71,12 @@ class Source:
                 value = getattr(argument, field.name)
                 facts[field.name] = str(value) if isinstance(value, Path) else value
         return json.loads(json.dumps(facts))
+
+    def facts_of(self, raw: Path, options: object = None) -> dict[str, str]:
+        """Return what is shown of the first recording. Raises: DataError if none can be read."""
+        if self.describe is None:
+            return {}
+        return self.describe(raw, *self._arguments(options))
 
     def scenario(self, raw: RawScenario, options: object = None) -> Scenario:
         """Read one scenario. Raises: DataError; whatever a reader of another package raises."""

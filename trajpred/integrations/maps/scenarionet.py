@@ -122,7 +122,7 @@ class _Near:
 
     def any(self, lines: list[Line]) -> NDArray[np.bool_]:
         """Return whether each line is near a road user."""
-        shapes = [shapely.LineString(line) for line in lines]
+        shapes = np.array([shapely.LineString(line) for line in lines], object)
         line, _ = self.tree.query(shapes, predicate="dwithin", distance=REACH_M + GRID_M)
         return np.isin(np.arange(len(lines)), line)
 
