@@ -210,12 +210,12 @@ def _store(path: Path) -> Rows:
             tracks, lanes = scenarios.sizes
             parts.append(f"{tracks.min()} to {tracks.max()} tracks")
             parts.append(f"{lanes.min()} to {lanes.max()} lanes and crossings")
-        parts.append(_megabytes((path / split).iterdir()))
-        if facts["skipped"]:
-            parts.append(f"{len(facts['skipped'])} skipped")
         counts = Plausibility(*facts.get("plausibility", ()))
         parts += filter(None, (counts.lanes, counts.gaps))
         parts += counts.problems()
+        parts.append(_megabytes((path / split).iterdir()))
+        if facts["skipped"]:
+            parts.append(f"{len(facts['skipped'])} skipped")
         rows[split] = ", ".join(parts)
     return rows
 
