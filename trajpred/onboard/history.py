@@ -12,7 +12,7 @@ from trajpred.data.checks import as_number, row_of
 from trajpred.data.geometry import direction, norm
 from trajpred.data.motion import MOVED_M, STANDING_SPEED, given_heading, latest_velocity
 from trajpred.data.resample import states_at, whole_steps
-from trajpred.data.time import SHORTEST_STEP_S, regular_step_s
+from trajpred.data.time import SAME_TIME, SHORTEST_STEP_S, regular_step_s
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks, usual_types
 from trajpred.errors import require
 
@@ -43,6 +43,8 @@ def seconds_of(timestamp: Any, step_s: float) -> float:
     return seconds
 
 
+#: Updates less than this many seconds apart count as one.
+SAME_UPDATE_S = (1 - SAME_TIME) * SHORTEST_STEP_S
 #: Fewest seconds that are kept, so that states once a second are interpolated for the shortest history too.
 SHORTEST_MEMORY_S = 2.0
 #: The arrays of :class:`HistoryTable` with a row for each track; those of ``_states`` come second.
@@ -143,14 +145,14 @@ class HistoryTable:
     def add(self, time_s: float, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
         """Add up to ``max_tracks`` detections at ``time_s``, which is not before earlier ones.
 
-        Updates within :data:`~trajpred.data.time.SHORTEST_STEP_S` of each other count as one, at the time of
-        the first; detections replace earlier ones of the same track and update. A track that moved by more
-        than ``max_jump_m`` plus the distance at ``max_speed`` (m/s) is another object under the same id: its
-        history is dropped, and its id returned.
+        Updates within :data:`SAME_UPDATE_S` of each other count as one, at the time of the first; detections
+        replace earlier ones of the same track and update. A track that moved by more than ``max_jump_m`` plus
+        the distance at ``max_speed`` (m/s) is another object under the same id: its history is dropped, and
+        its id returned.
         """
         if not len(states.track_id):
             return []
-        if not len(self._time_s) or time_s - self._time_s[-1] >= SHORTEST_STEP_S:
+        if not len(self._time_s) or time_s - self._time_s[-1] >= SAME_UPDATE_S:
             self._append_column(time_s)
         rows = self._rows(states.track_id)
         self._valid[rows, -1] = False

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.time import SHORTEST_STEP_S
 from trajpred.data.tracks import EGO_ID, Tracks
 from trajpred.errors import DataError, quoted
 from trajpred.features.agents import is_recent
 from trajpred.onboard.detections import MAX_SPEED, MAX_TRACKS, Detections, ids_of, listed, validated
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster, Rule, joined, rule_forecast
-from trajpred.onboard.history import HistoryTable, seconds_of
+from trajpred.onboard.history import SAME_UPDATE_S, HistoryTable, seconds_of
 
 #: Distance (m) that a track may jump at any speed: detections are noisy.
 MAX_JUMP_M = 5.0
@@ -106,7 +105,7 @@ class TrackStream(Generic[Runtime]):
 
     def _detected_now(self, track_id: NDArray[np.str_]) -> bool:
         """Return whether any of these tracks has a detection of the time of the latest update."""
-        current = self.history.track_id[self._latest_s - self.history.last_seen_s() < SHORTEST_STEP_S]
+        current = self.history.track_id[self._latest_s - self.history.last_seen_s() < SAME_UPDATE_S]
         return bool(np.isin(track_id, current).any())
 
     def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
@@ -181,7 +180,7 @@ class TrackStream(Generic[Runtime]):
         """Return the tracks that were detected recently enough to be agents."""
         step_s = self.history.step_s
         memory_s = self.runtime.bundle.features.memory_s
-        # A state counts for the nearest step, half a step later at most.
+        # A state counts for times less than a step after it.
         tracks = self.history.resampled(self._latest_s, memory_s + step_s)
         steps = tracks.valid.shape[1]
         last = tracks.last_seen(steps)

@@ -262,7 +262,7 @@ def _halves(recording: Found, options: Windows) -> dict[str, list[RawScenario]]:
     if recording.block is not None:
         middle = recording.duration_s / 2
         train = recording.block(0.0, middle)
-        # States count for times up to half a step beside them.
+        # States count for times up to a step after them.
         val = recording.block(middle + max(options.step_s or 0.0, recording.gap_s), math.inf)
         if train and val:
             return {"train": train, "val": val}

@@ -85,7 +85,7 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
                                            double max_speed, double max_jump_m) {
   std::vector<std::string> jumped;
   if (detections.empty()) return jumped;
-  const bool is_new_update = times_s_.empty() || time_s - times_s_.back() >= SHORTEST_STEP_S;
+  const bool is_new_update = times_s_.empty() || time_s - times_s_.back() >= SAME_UPDATE_S;
   if (is_new_update) times_s_.push_back(time_s);
   const double now_s = times_s_.back();
   const double window_s = fit_window_s(update_step_s());

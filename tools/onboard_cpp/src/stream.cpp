@@ -119,7 +119,7 @@ bool TrackStream::is_detected_now(const std::vector<Detection>& states) const {
   std::set<std::string> current;
   for (std::size_t row = 0; row < history_.size(); ++row) {
     const double ago_s = latest_s_ - history_.last_seen_s(row);
-    if (ago_s < SHORTEST_STEP_S) current.insert(history_.track_id(row));
+    if (ago_s < SAME_UPDATE_S) current.insert(history_.track_id(row));
   }
   for (const Detection& state : states) {
     if (current.count(state.track_id) > 0) return true;
@@ -158,7 +158,7 @@ bool TrackStream::clock_changed(double timestamp_s) {
 Tracks TrackStream::recent_tracks() const {
   const double step_s = history_.step_s();
   const double memory_s = runtime_.bundle().features().memory_s;
-  // A state counts for the nearest step, half a step later at most.
+  // A state counts for times less than a step after it.
   Tracks tracks = history_.resampled(latest_s_, memory_s + step_s);
   const auto is_old = [step_s, memory_s](const Track& track) {
     const auto ago = static_cast<std::int64_t>(track.states.size()) - 1 - track.last_seen();

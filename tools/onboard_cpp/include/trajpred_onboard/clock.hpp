@@ -10,8 +10,8 @@ namespace trajpred::onboard {
 inline constexpr double GAP_STEPS = 1.5;
 // Share of a step by which times may differ and still be the same.
 inline constexpr double SAME_TIME = 0.01;
-// Fewest seconds between updates: closer ones count as one.
-inline constexpr double SHORTEST_STEP_S = 0.005;
+// Updates less than this many seconds apart count as one: of 200 Hz, they are apart.
+inline constexpr double SAME_UPDATE_S = (1 - SAME_TIME) * 0.005;
 // Seconds between steps that are assumed of a single update.
 inline constexpr double STEP_S = 0.1;
 

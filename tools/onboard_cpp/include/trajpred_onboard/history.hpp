@@ -47,7 +47,7 @@ class HistoryTable {
 
   // Adds detections at `time_s`, which is not before earlier ones.
   //
-  // Updates within SHORTEST_STEP_S of each other count as one, at the time of the first; detections replace
+  // Updates within SAME_UPDATE_S of each other count as one, at the time of the first; detections replace
   // earlier ones of the same track and update. A track that moved by more than `max_jump_m` plus the distance at
   // `max_speed` (m/s) is another object under the same id: its history is dropped, and its id returned.
   std::vector<std::string> add(double time_s, const std::vector<Detection>& detections, double max_speed,
