@@ -154,17 +154,20 @@ class PaddedScene(Scene):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         values = _named(self.signature.inputs, inputs)
         kinds = self.kinds(values)
+        rows: list[Tensor] = []
         for node in ("agent", "lane"):
-            valid = values[f"{node}_valid"][:, None]
-            values[f"{node}_position"] = torch.where(valid, values[f"{node}_position"], BEYOND_M)
-        rows = [torch.arange(values[f"{node}_valid"].shape[0]) for node in ("agent", "lane")]
+            valid = values[f"{node}_valid"]
+            position = values[f"{node}_position"]
+            values[f"{node}_position"] = torch.where(valid[:, None], position, BEYOND_M)
+            rows.append(torch.arange(valid.shape[0]))
+        outputs = [value.clone() for value in values.values()]
         edges: list[Tensor] = []
         for relation in RELATIONS:
             kind = kinds[relation]
-            R, S = kind.shape
-            receiver, sender = all_pairs(R, S, kind.device)
+            receivers, senders = kind.shape
+            receiver, sender = all_pairs(receivers, senders, kind.device)
             edges += [torch.stack((sender, receiver)), kind.flatten()]
-        return (*(value.clone() for value in values.values()), *rows, *edges)
+        return (*outputs, *rows, *edges)
 
 
 class EncoderModel(Stage):

@@ -216,6 +216,7 @@ class HistoryTable:
         travels = moved & (norm(velocity) > STANDING_SPEED)
         self._has_travelled[rows[travels]] = True
         creeps = moved & ~self._has_travelled[rows]
+        # Along the velocity while it travels, away from the first position until then, otherwise as before.
         derived = np.where(travels, direction(velocity), held)
         derived = np.where(creeps, direction(away), derived)
         return np.where(np.isnan(given), given_heading(derived), given)

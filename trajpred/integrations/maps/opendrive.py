@@ -69,7 +69,14 @@ def _ends_beyond(
         has_lane = other in sections[section].lanes
         require(has_lane, "lane.link", f"section {section} of road {road.name} has no lane {other}")
         return [LaneEnd((road.name, section, other), not at.end)]
-    tag = "successor" if at.end == END else "predecessor"
+    return _ends_in_next_road(road, at.end, other, roads, parts)
+
+
+def _ends_in_next_road(
+    road: Road, end: bool, other: int, roads: dict[str, Road], parts: MapParts
+) -> list[LaneEnd]:
+    """Return the ends of lane ``other`` of the road that follows an end of ``road``; none in a junction."""
+    tag = "successor" if end == END else "predecessor"
     link = road.element.find(f"link/{tag}")
     if link is None:
         raise DataError(f"road {road.name} has no {tag}", field=f"road.{tag}")
