@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trajpred.errors import DataError
 from trajpred.sources.reading import readable
 
-#: Scenes of one drive share at least so many positions, to the millimetre.
+#: Scenes of one drive share at least this many positions, to the millimetre.
 MIN_SHARED = 3
 #: Positions in more rows of a pack are not counted: recording vehicles of many drives stop there.
 MAX_ROWS = 40

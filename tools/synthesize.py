@@ -78,7 +78,7 @@ def synthesize(
         val: share of the validation split.
         test: share of the test split, whose scenarios have no future.
         steps: length of a scenario, in steps of 0.1 s.
-        observed: length of its input, likewise.
+        observed: length of its input, in the same steps.
 
     Raises: DataError if ``out`` is not empty or a number is out of range.
     """

@@ -225,7 +225,7 @@ def test_collisions_are_of_the_sizes_that_tracks_have() -> None:
 
 
 def cut(scenario: Scenario, steps: int) -> Scenario:
-    """End the future after so many steps."""
+    """End the future after this many steps."""
     valid = scenario.tracks.valid.copy()
     valid[:, scenario.num_observed + steps :] = False
     return replace(scenario, tracks=replace(scenario.tracks, valid=valid))

@@ -94,7 +94,7 @@ def prepare(
         scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
         shard_size: Scenarios per file.
         heights: Keep the heights of the map's points.
-        continue_s: Continue training scenarios by so many seconds from their last recorded step, as labels
+        continue_s: Continue training scenarios for this many seconds from their last recorded step, as labels
             for longer horizons; with --teacher. Continued steps are never evaluated.
         teacher: Checkpoint or shipped weights that continue them (docs/how-to/train.md).
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.

@@ -179,10 +179,10 @@ def stress(
             before the last observed step), fewer-agents (half), noise (0.2 m of white noise on positions;
             noise:0.1 for another size) or slow-noise (correlated over 1 s), or all; several at once are
             joined by +, as in noise:0.1+derived-states.
-        history: Repeat with so many seconds of history.
-        observe_s: Move the last observed step to so many seconds after the first recorded one; what was
+        history: Repeat with this many seconds of history.
+        observe_s: Move the last observed step to this many seconds after the first recorded one; what was
             recorded later is the future. Several values give several tables.
-        updates: Also predict at so many times, the last observed step being the last, and measure how much
+        updates: Also predict at this many times, the last observed step being the last, and measure how much
             the predictions change between them.
         every_s: Seconds between updates.
         group: Agents of the tables, by default focal.

@@ -71,7 +71,7 @@ class CalibrationResult:
         temperature: divisor of the logits; 1 if the fitted one is worse on the second part.
         regions: around the modes' positions, fitted to the first two parts.
         ece: expected calibration error without and with the temperature, on the third part.
-        nll: mean negative log-likelihood of the best mode, likewise.
+        nll: mean negative log-likelihood of the best mode, for the same two on the third part.
         covered: ``[H]`` fraction of the agents of the third part whose position is in the region.
         agents: number in each of :data:`PARTS`.
     """

@@ -44,7 +44,7 @@ CONVENTIONS = (
     "ADE-of-best-FDE is what QCNet, HiVT and others call minADE. Brier metrics add (1 - p)² of that mode, p "
     "as given. K modes: the most probable ones."
 )
-#: Scenarios that improved and degraded most, as many as are listed of each.
+#: How many of the most improved, and of the most degraded, scenarios to list.
 MOST_CHANGED = 10
 #: The texts of a row by column; the column of its name is often "".
 Row = dict[str, str]

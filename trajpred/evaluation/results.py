@@ -81,7 +81,7 @@ class Evaluation:
         observed_s: seconds of history after which the forecasts were made, if these are not those of the
             recordings; else 0.
         agents: a row per agent with a future (docs/how-to/evaluate.md); None of a summary from a JSON file.
-        scenes: a row per scene and group of joint futures, likewise.
+        scenes: a row per scene and group of joint futures; None of a summary from a JSON file.
     """
 
     predictor: str

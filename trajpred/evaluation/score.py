@@ -141,7 +141,7 @@ class _Rows:
         self.joined: list[pa.Table] = []
 
     def add(self, table: pa.Table) -> None:
-        """Add a table; every so many are joined, each of them once."""
+        """Add a table; joined at intervals, so that each is copied once."""
         self.recent.append(table)
         if len(self.recent) == AT_ONCE:
             self.joined.append(_joined(self.recent).combine_chunks())

@@ -178,7 +178,7 @@ class FeatureConfig:
         lane_points: points per polyline, even.
         history: observed steps of a model's input; 0 for the length of the data. Shorter data are padded with
             invalid steps, longer data are cut. Taken from the model.
-        future: future steps, likewise.
+        future: future steps, with the same rules.
         anchor_steps: future steps of the agents' anchors, 0 for none; taken from the decoder.
         omit: the :data:`ATTRIBUTES` that the model does not read, whether or not the data have them. A model
             that was trained without an attribute has learned nothing about it. Rules that start from

@@ -301,7 +301,7 @@ def relation_kinds(
         agent: ``[..., A, 2]`` metres.
         agent_valid: ``[..., A]``, False for padding, which gets no edges.
         lane: ``[..., L, 2]`` metres.
-        lane_valid: ``[..., L]``, likewise.
+        lane_valid: ``[..., L]``, False for padding, which gets no edges.
         topology: ``[..., L, L]`` integers, receiver by sender: 0, or 1 + index into ``TOPOLOGY``. Related
             lanes are connected at any distance and beyond ``lane_lane_k``.
 

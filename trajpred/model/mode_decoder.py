@@ -158,7 +158,7 @@ class ModeDecoder(SceneDecoder):
         propose_layers: pairs of mode ← scene and mode ↔ mode layers before the proposal.
         refine_layers: pairs after it; without any the proposal is the prediction.
         propose_radius_m: radius around the agent within which a mode attends to the scene.
-        refine_radius_m: radius around the end of its proposal, likewise.
+        refine_radius_m: radius around the end of its proposal, for the refinement.
         refine_at: the share of the horizon after which modes are re-anchored.
         starts: what modes start from: ``velocity``, constant velocity; ``lanes``, mode k from the agent's
             k-th most probable of six futures along the lanes (those after the sixth from the first again).
@@ -170,9 +170,9 @@ class ModeDecoder(SceneDecoder):
         heads: attention heads.
         dropout: rate on residual branches.
         drop_path: stochastic depth, as in :class:`~trajpred.model.SceneEncoder`.
-        norm: likewise.
-        evaluation: likewise, of ``GraphAttention``.
-        pose: likewise, of ``GraphAttention``.
+        norm: as in :class:`~trajpred.model.SceneEncoder`.
+        evaluation: of ``GraphAttention``.
+        pose: of ``GraphAttention``.
     """
 
     def __init__(

@@ -38,12 +38,12 @@ class TransformerConvSceneEncoder(TokenEncoder):
         heads: attention heads.
         layers: of the operator.
         gating: of the operator, as are all other arguments, by their published names.
-        concat: likewise.
-        skip_connection: likewise.
-        batch_norm: likewise.
-        ff_channels: likewise; twice ``dim`` by default.
-        dropout: likewise.
-        options: likewise. With ``add_self_loops``, edges have no features.
+        concat: of the operator.
+        skip_connection: of the operator.
+        batch_norm: of the operator.
+        ff_channels: of the operator; twice ``dim`` by default.
+        dropout: of the operator.
+        options: other arguments of the operator. With ``add_self_loops``, edges have no features.
     """
 
     attending: ClassVar = (TransformerConv,)
@@ -105,7 +105,7 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         sender_edge_feature: None omits the relative poses and kinds of the edges; with ``context`` one of
             the two must be None.
         edge_dropout: of the operator, by its published name.
-        options: likewise. The penalty of the regulariser is added to the training loss.
+        options: other arguments of the operator. Its penalty is added to the training loss.
 
     Attention is reported unless the receiver is the context.
     """
@@ -356,7 +356,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         max_hops: lanes with more hops between them count as unreachable.
         num_atoms: types of nodes, at least 2 (agents and lanes).
         num_in_degree: of the encoder, as are all other arguments, by their published names.
-        num_out_degree: likewise.
+        num_out_degree: of the encoder.
         num_edges: types of edges, at least those of trajpred.
         ffn_embedding_dim: by default ``2 · dim``.
         num_3d_bias_kernel: of the encoder.

@@ -44,7 +44,7 @@ FORMAT = "trajpred-bundle"
 VERSION = 2
 #: Limit on an unpacked file (bytes), against damaged or hostile bundles.
 MAX_FILE_BYTES = 2**29
-#: Limit on the manifest (bytes), likewise.
+#: Limit on the manifest (bytes), for the same reason.
 MAX_MANIFEST_BYTES = 2**22
 
 

@@ -44,7 +44,7 @@ class OnboardTokens:
         track_id: ``[A]``, empty for padding.
         agent: ``[A, D]`` tokens, 0 for padding.
         agent_position: ``[A, 2]`` metres, float64: last observed position in the frame of the map.
-        agent_heading: ``[A]`` radians, likewise.
+        agent_heading: ``[A]`` radians, last observed heading in the frame of the map.
         agent_valid: ``[A]`` bool, False for padding.
         lane_row: ``[L]`` rows of the map: lane segments, then crossings; -1 for padding.
         lane: ``[L, D]`` tokens, 0 for padding.

@@ -48,7 +48,7 @@ H5_DATASET = "argoverse_forecasting"
 H5_STEPS = 30
 #: What messages call the track of a sequence.
 FOCAL = "focal"
-#: Deflate packs at most so many bytes into one: a dataset that claims more is rejected as damaged.
+#: Deflate packs at most this many bytes into one: a dataset that claims more is rejected as damaged.
 H5_MAX_PER_BYTE = 1032
 #: Tolerance of a sum of probabilities.
 SUM_TOLERANCE = 1e-3

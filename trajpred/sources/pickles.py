@@ -302,7 +302,7 @@ def _encoded(text: Any, encoding: Any) -> bytes:
 
 
 def _bytes(content: Any = b"", encoding: Any = "latin-1") -> bytes:
-    """Return bytes; a number would ask for so many."""
+    """Return bytes; a number would ask for that many zeros."""
     if type(content) is str:
         return _encoded(content, encoding)
     require(type(content) is bytes, "bytes", "must consist of bytes")

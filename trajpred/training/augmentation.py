@@ -102,7 +102,7 @@ class AugmentConfig:
             lacks all of them.
         earlier_s: the forecast is made at most this many seconds earlier, in whole steps, uniformly; the
             labels are what was recorded after it.
-        later_s: likewise, at most this many seconds later.
+        later_s: the forecast is made at most this many seconds later.
         noise: probability that a scene's observed positions are noisy, as a tracker's are; labels stay true.
         noise_m: largest standard deviation of the noise in metres. That of each scene is drawn evenly in its
             logarithm, so that most are small.

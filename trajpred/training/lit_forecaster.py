@@ -40,7 +40,7 @@ class LitForecaster(pl.LightningModule):
 
     Args:
         encoder: any subclass, chosen by class path in a config.
-        decoder: likewise.
+        decoder: any subclass, chosen by class path in a config.
         history: observed steps that the model reads, the last ones; by default those of the data.
         step_s: seconds between its steps; by default those of the data. Data of other steps are resampled.
         scene: which agents and lanes of a scenario are the model's input, and their edges.

@@ -260,7 +260,7 @@ def save_film(
 
     Args: see :class:`Film`.
 
-    Raises: DataError likewise, for another suffix, and for MP4 if no encoder is installed.
+    Raises: DataError as there, for another suffix, and for MP4 if no encoder is installed.
     """
     write_film(Path(path), Film(scenario, forecast, fps=fps, **options), fps)
 

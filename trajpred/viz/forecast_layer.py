@@ -78,7 +78,7 @@ def draw_modes(
     are shorter than their road user have no label, and are drawn of the focal agent alone.
 
     Args:
-        steps: draw only so many steps of the futures.
+        steps: draw only this many steps of the futures.
         focus: leave out bands and let other agents' modes fade, for what else is drawn of the focal agent.
     """
     predicted = forecast.rows(scenario.tracks.track_id[rows])

@@ -26,7 +26,7 @@ PLACEMENT: dict[str, Any] = {
     # Farther from its anchor, or with another mark as near as this, a label needs a leader line.
     "near": 10.0,
     "clear": 3.0,
-    # The line is checked at so many places.
+    # The line is checked at this many places.
     "places": 6,
     "cost": {
         "gap": 0.5,  # per point

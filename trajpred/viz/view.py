@@ -89,7 +89,7 @@ def add_lines(axes: Axes, lines: Iterable[np.ndarray], layer: float, **look: Any
 
 
 def add_polygons(axes: Axes, polygons: Iterable[np.ndarray], layer: float, **look: Any) -> None:
-    """Draw ``polygons`` ``[V, 2]`` likewise; ``look``: of a PolyCollection."""
+    """Draw ``polygons`` ``[V, 2]`` in the same way; ``look``: of a PolyCollection."""
     axes.add_collection(PolyCollection(list(polygons), zorder=layer, **look), autolim=False)
 
 

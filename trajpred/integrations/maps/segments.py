@@ -43,7 +43,7 @@ class Lane:
 
     Attributes:
         left: ``[P, 2]`` metres, the left boundary; without points where it is not known.
-        right: ``[P, 2]`` metres, the right boundary, likewise.
+        right: ``[P, 2]`` metres, the right boundary; without points where it is not known.
         center: ``[P, 2]``; by default halfway between the boundaries, which are then known.
         lane_type: of ``LANE_TYPES``.
         left_mark: of ``MARK_TYPES``.

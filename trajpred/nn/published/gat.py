@@ -40,12 +40,12 @@ class GATLayer(nn.Module):
         leaky_slope: slope of the LeakyReLU in the feed-forward network.
         dropout: rate of drop(·) above.
         attention_dropout: rate on α.
-        negative_slope: of PyG's convolution, as are the following, by their names there.
-        add_self_loops: likewise.
-        fill_value: likewise.
-        bias: likewise.
-        residual: likewise.
-        share_weights: likewise; W_l = W_r, exists in GATv2 only.
+        negative_slope: of PyG's convolution, by its name there.
+        add_self_loops: of PyG's convolution.
+        fill_value: of PyG's convolution.
+        bias: of PyG's convolution.
+        residual: of PyG's convolution.
+        share_weights: of PyG's convolution; W_l = W_r, exists in GATv2 only.
 
     Shapes: x ``[N, H · C]``, or of a plain layer also (senders ``[S, …]``, receivers ``[R, …]``), edge_index
     ``[2, E]`` -> ``[N, H · C]`` or ``[R, H · C]``. With ``add_self_loops`` every node

@@ -198,14 +198,14 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
     weights of their own, from its vector scores ŝ before the clamp.
 
     Args:
-        in_dim: see :class:`DwivediGraphTransformerLayer`, as for the following.
-        out_dim: likewise.
-        num_heads: likewise.
-        dropout: likewise.
-        layer_norm: likewise, of both streams.
-        batch_norm: likewise, of both streams.
-        residual: likewise, of both streams.
-        use_bias: likewise.
+        in_dim: see :class:`DwivediGraphTransformerLayer`.
+        out_dim: see :class:`DwivediGraphTransformerLayer`.
+        num_heads: see :class:`DwivediGraphTransformerLayer`.
+        dropout: see :class:`DwivediGraphTransformerLayer`.
+        layer_norm: of both streams.
+        batch_norm: of both streams.
+        residual: of both streams.
+        use_bias: see :class:`DwivediGraphTransformerLayer`.
         edge_dim: channels of the edges, by default those of the receivers; ``out_dim`` with ``residual``.
         update_edges: False returns the edges unchanged and creates no weights for them (for a last layer).
 
@@ -295,9 +295,9 @@ class GraphTransformerNet(nn.Module):
         edge_dim: channels of the edges.
         in_feat_dropout: rate on the embedded nodes.
         dropout: see :class:`DwivediGraphTransformerLayer`.
-        layer_norm: likewise.
-        batch_norm: likewise.
-        residual: likewise.
+        layer_norm: see :class:`DwivediGraphTransformerLayer`.
+        batch_norm: see :class:`DwivediGraphTransformerLayer`.
+        residual: see :class:`DwivediGraphTransformerLayer`.
         readout: ``mean``, ``sum`` or ``max`` over the nodes of a graph; 0 for a graph without nodes.
         edge_feat: False replaces edge features by the constant 1.
         lap_pos_enc: add the positional encoding.
@@ -384,7 +384,7 @@ class GraphTransformerNet(nn.Module):
             edge_attr: ``[E]`` int64 types, or ``[E, edge_dim]``; ignored without ``edge_feat``.
             batch: ``[N]`` int64, ascending, graph of each node; None: one graph.
             pos_enc: ``[N, pos_enc_dim]``; None: computed here, with random signs in training.
-            batch_size: number of graphs, by default as many as ``batch`` names.
+            batch_size: number of graphs, by default those that ``batch`` names.
         """
         if batch is None:
             batch = edge_index.new_zeros(x.shape[0])

@@ -38,7 +38,7 @@ class NodeEncoding(nn.Module):
         num_out_degree: rows of the table of out-degrees.
         embedding_dim: channels D.
         num_3d_bias_kernel: see :class:`~trajpred.nn.StructuralBias`.
-        mode: likewise.
+        mode: see :class:`~trajpred.nn.StructuralBias`.
 
     Shapes: node_type ``[B, n, F]`` int64, features ``[B, n, D]``, gaussians ``[B, n, n, K]``, mask ``[B, n]``
     bool, True = valid, keep_2d, keep_3d ``[B]`` bool -> ``[B, 1 + n, D]``.
@@ -120,23 +120,23 @@ class TransformerMEncoder(nn.Module):
 
     Args:
         num_atoms: see :class:`NodeEncoding`.
-        num_in_degree: likewise.
-        num_out_degree: likewise.
+        num_in_degree: see :class:`NodeEncoding`.
+        num_out_degree: see :class:`NodeEncoding`.
         num_edges: see :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
-        num_spatial: likewise.
-        num_edge_dis: likewise.
-        edge_type: likewise.
-        multi_hop_max_dist: likewise.
-        max_spd: likewise.
+        num_spatial: see :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
+        num_edge_dis: see :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
+        edge_type: see :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
+        multi_hop_max_dist: see :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
+        max_spd: see :class:`~trajpred.nn.published.structural_bias.StructuralBias`.
         num_encoder_layers: number of layers.
         embedding_dim: see :class:`BiasedEncoderLayer`.
-        ffn_embedding_dim: likewise.
-        num_attention_heads: likewise.
-        dropout: likewise.
-        attention_dropout: likewise.
-        activation_dropout: likewise.
-        activation_fn: likewise.
-        norm: likewise.
+        ffn_embedding_dim: see :class:`BiasedEncoderLayer`.
+        num_attention_heads: see :class:`BiasedEncoderLayer`.
+        dropout: see :class:`BiasedEncoderLayer`.
+        attention_dropout: see :class:`BiasedEncoderLayer`.
+        activation_dropout: see :class:`BiasedEncoderLayer`.
+        activation_fn: see :class:`BiasedEncoderLayer`.
+        norm: see :class:`BiasedEncoderLayer`.
         droppath_prob: stochastic depth of the last layer, growing linearly from 0.
         encoder_normalize_before: LayerNorm before the first layer.
         num_3d_bias_kernel: number of Gaussians K; memory grows with B · n² · K.

@@ -28,7 +28,7 @@ function placeOutline(shape, [x, y], heading, [length, width]) {
   return shape.map(([a, l]) => [x + a * length * c - l * width * s, y - a * length * s - l * width * c]);
 }
 
-/** Trace a closed outline, placed likewise. */
+/** Trace a closed outline, placed in the same way. */
 function traceOutline(ctx, ...placed) {
   placeOutline(...placed).forEach((pixel, i) => (i ? ctx.lineTo(...pixel) : ctx.moveTo(...pixel)));
   ctx.closePath();
