@@ -118,18 +118,18 @@ def train(
     plugin: Plugin = None,
     out: Path = OUT,
 ) -> None:
-    """Train from random weights for so many core minutes, once per seed, and evaluate each model once.
+    """Train from random weights for this many core minutes, once per seed, and evaluate each model once.
 
     A seed whose result is there is skipped, so that a stopped command goes on where it was.
 
     Args:
-        name: Of the row and its files.
-        settings: Of trajpred train: --config FILE … --NAME VALUE.
+        name: Name of the row and its files.
+        settings: Settings of trajpred train: --config FILE … --NAME VALUE.
         store: Folder written by prepare, with the training and validation scenes.
         minutes: CPU time of all processes of a training, features included, on the core of the first rows;
             on another one it is scaled by the time of a fixed computation.
-        seeds: Of the trainings.
-        half: Of the validation scenes: decide on one, report the other.
+        seeds: Seeds of the trainings.
+        half: Half of the validation scenes: decide on one, report the other.
         plugin: A module of your own.
         out: Folder of results and runs.
     """
@@ -174,10 +174,10 @@ def score(
     """Evaluate a checkpoint, a baseline or a predictions file, whatever made it.
 
     Args:
-        name: Of the row and its file.
-        checkpoint: As of trajpred evaluate.
+        name: Name of the row and its file.
+        checkpoint: As for trajpred evaluate.
         store: Folder written by prepare.
-        half: Of the validation scenes.
+        half: Half of the validation scenes.
         plugin: A module of your own.
         out: Folder of results.
     """

@@ -93,7 +93,7 @@ def info(
     source: str | None = None,
     options: SourceOptions = None,
 ) -> int:
-    """Show what a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data has.
+    """Show what is in a store, scenario, map, run, checkpoint, bundle, predictions, results or raw data.
 
     Example: trajpred info argoverse-nano
 
@@ -101,11 +101,11 @@ def info(
         what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.
         store: Folder written by prepare that has the scenario; by default the sample's.
         save: Also write the map, or the scenario's, to this .json file in Argoverse 2's format, for C++.
-        origin: Of a Lanelet2 map, latitude and longitude of the origin of the frame, such as 49.0 8.4; by
+        origin: For a Lanelet2 map, latitude and longitude of the origin of the frame, such as 49.0 8.4; by
             default the middle of the map.
-        crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
-        source: Of raw data their source, as for prepare, whose options can be given: of tables what is in
-            them, and the first window, before anything is prepared. By default raw data are recognised.
+        crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the zone of the origin.
+        source: Source of raw data, as for prepare, whose options can be given: for tables, show what is in
+            them and the first window before anything is prepared. By default raw data are recognised.
     """
     if source is not None:
         print(f"Raw data {what}")

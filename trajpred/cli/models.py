@@ -150,11 +150,11 @@ def calibrate(
         out: The calibrated checkpoint, for all other commands.
         store: Folder written by prepare; by default the sample's.
         split: Scenarios that the model was not trained on: a third is fitted to, a third decides whether the
-            temperature is kept, a third measures both. Of the training split only those that were held out
-            (--data.hold_out) are used.
+            temperature is kept, a third measures both. From the training split only scenarios that were
+            held out (--data.hold_out) are used.
         half: Use only this half of the split (docs/how-to/evaluate.md).
         coverage: Share of true positions that the regions should contain.
-        group: Agents to fit to. The forecast of a scene is of all of them.
+        group: Agents to fit to. All agents of a scene are predicted.
         batch_size: Scenarios per batch.
         workers: Processes that run the model on the CPU; -1 for all cores.
     """

@@ -63,9 +63,9 @@ def replay(
         threads: Threads of onnxruntime; 0 for one per core.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
         map: With --tracks, the map: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        origin: Of a Lanelet2 map, latitude and longitude of the origin of the objects' frame, such as
+        origin: With a Lanelet2 map, latitude and longitude of the origin of the objects' frame, such as
             49.0 8.4. Needed where the map has no local_x and local_y.
-        crs: Of a Lanelet2 map, its projection, such as EPSG:32632; by default UTM in the zone of the origin.
+        crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the zone of the origin.
         topic: With --tracks, topic of the tracked objects, needed if there are several.
         frame: With --tracks, id of the map's frame.
         min_probability: With --tracks, modes below it are not written, except an object's most probable one.

@@ -163,7 +163,7 @@ def stress(
     out: list[Path] | None = None,
     workers: int = -1,
 ) -> int:
-    """Score a model with less input, at another time of the recordings, or at successive updates.
+    """Score a model with less input, at another time in the recordings, or at successive updates.
 
     Example: trajpred stress --checkpoint argoverse-nano --perturb all --group moving
 

@@ -68,7 +68,7 @@ class ScenarioBatch:
         Args:
             observed: number of steps that are input.
             future: number of steps after them.
-            later: steps, one number or ``[S]``, by which the last observed step moves.
+            later: steps by which to move the last observed step, one number or ``[S]``.
         """
         first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
         if not first.any() and (observed, future) == (self.num_observed, self.num_future):

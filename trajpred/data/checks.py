@@ -92,7 +92,7 @@ def _converted(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Copy plain values to an array of ``dtype``. Raises: ValueError if one of them would change."""
     if dtype.kind not in "biu":
         return np.array(values, dtype)
-    # Of lists the values themselves: as an array of one type, texts and numbers would be alike.
+    # Keep the values of lists: as an array of one type, texts and numbers would be alike.
     kind = object if isinstance(values, list) else None
     array = np.asarray(values, kind)
     if array.dtype.kind == "b":

@@ -144,7 +144,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-#: Seconds between two lines of a loop where no one watches.
+#: Seconds between progress lines without a terminal.
 LINE_S = 60.0
 
 

@@ -99,7 +99,7 @@ class Plausibility(NamedTuple):
     def problems(self) -> list[str]:
         """Describe what real data hardly have."""
         found: list[str] = []
-        # Of few road users, two standard deviations less may be chance.
+        # With few road users, two standard deviations less may be chance.
         chance = 2 * (LEAST_ON_LANES * (1 - LEAST_ON_LANES) * self.moving) ** 0.5
         if self.on_lane < LEAST_ON_LANES * self.moving - chance:
             share = f"only {self.on_lane / self.moving:.0%} of {self.moving:,} moving road users"

@@ -15,9 +15,9 @@ from trajpred.errors import require
 GAP_STEPS = 1.5
 #: Share by which the steps of two recordings may differ and still be the same: clocks jitter.
 SAME_STEP = 0.01
-#: Fewest observed intervals that define a grid: of fewer, a short one could make gaps of all others.
+#: Least number of intervals that define a grid: with fewer, one short interval would turn the rest into gaps.
 FEWEST_INTERVALS = 5
-#: Share by which two steps may differ and still be the same but for the jitter of clocks.
+#: Largest relative difference of two steps that differ by the jitter of clocks alone.
 JITTER = 0.1
 #: Share of a step by which times scatter at most around a grid that is clearly theirs.
 CLEAR = 0.12
@@ -31,7 +31,7 @@ REFINEMENTS = 3
 SAME_TIME = 0.01
 #: Fewest seconds between the frames of a recording: a lower number is of another unit.
 SHORTEST_STEP_S = 0.005
-#: Most seconds between the frames of a recording: a higher number is of another unit.
+#: Longest interval between frames (s): a larger number means another unit.
 LONGEST_STEP_S = 10.0
 #: Most lost frames of a scenario: a longer pause separates two recordings.
 MAX_LOST = 1000
@@ -106,7 +106,7 @@ def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
     since = (timestamps_ns - timestamps_ns[0]).astype(np.float64)
     known = num_observed if num_observed > FEWEST_INTERVALS else len(since)
     lost = _nearest_steps(since, _usual(since[:known])) - rank
-    # Of two frames at one step, the observed ones before them move back; a future one moves ahead.
+    # If two frames fall on one step, the observed ones before them move back; a future one moves ahead.
     observed = lost[:num_observed]
     observed[:] = np.minimum.accumulate(observed[::-1])[::-1]
     lost = np.maximum.accumulate(lost)

@@ -103,7 +103,7 @@ def _by_av2(path: NDArray[Any], p: NDArray[Any], target: NDArray[Any]) -> list[f
     brier = av2.compute_world_brier_fde(path, target, p)
     missed = av2.compute_world_misses(path, target)
     collides = av2.compute_world_collisions(path)
-    # Of equally good joint modes the most probable one counts.
+    # Among equally good joint modes the most probable one counts.
     best = int(np.where(fde == fde.min(), brier, np.inf).argmin())
     metrics = (ade.min(), fde.min(), brier[best], missed[:, best].mean(), collides[:, best].mean())
     return [float(value) for value in metrics]

@@ -44,7 +44,7 @@ from trajpred.predictors.predictions_file import reasons
 from trajpred.predictors.predictor import Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
-#: Tables of batches that are joined together.
+#: Join the tables of this many batches at once.
 AT_ONCE = 64
 
 

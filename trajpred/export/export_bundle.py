@@ -145,7 +145,7 @@ def _model_sizes(model: Forecaster) -> dict[str, int]:
         "D": model.encoder.dim,
         "K": model.decoder.modes,
         "F": model.decoder.horizon,
-        # Of a model without them, any number: the ports are not used.
+        # Any number if the model has none: the ports are not used.
         "S": model.decoder.anchor_steps or model.decoder.horizon,
         "W": model.encoder.num_eigenvectors or 1,
     }

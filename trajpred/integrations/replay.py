@@ -308,7 +308,7 @@ class ReplayFilm(Film):
         self.true_steps = round(self.horizon * (step_s or scenario.step_s) / scenario.step_s)
         self.frames = [Frame(update.step, self.horizon) for update in updates]
         self.frames += self.frames[-1:] * round(END_S * fps)
-        # Of the caption only the title stays, above the line that changes.
+        # Keep only the title of the caption, above the line that changes.
         draw_caption(self.axes, self.view, scenario, None)
         caption = [text for text in self.axes.texts if text.get_gid() in CAPTION]
         replaced = caption[:-1]

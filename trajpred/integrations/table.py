@@ -57,8 +57,8 @@ class TableOptions(Windows):
         columns: Columns and their units, such as track=id time=t_ms:ms x=X y=Y heading=yaw:deg type=class;
             with a preset instead of its own (docs/how-to/own-data.md).
         map: A map of the recordings: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        origin: Of a Lanelet2 map, latitude and longitude of the origin of the positions, where the preset
-            does not know it.
+        origin: With a Lanelet2 map, latitude and longitude of the origin of the positions, unless the preset
+            knows it.
     """
 
     step_s: float | None = 0.1

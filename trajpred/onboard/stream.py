@@ -315,7 +315,7 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         self, forecast: Forecast, rule: Rule, missing: dict[str, str], warnings: list[str]
     ) -> Forecast:
         """Add the futures that ``rule`` gives to those ``missing`` that were detected recently."""
-        # No array of the ids: each would be as long as the longest.
+        # Not a NumPy array of ids: every entry would take the width of the longest.
         rows = np.flatnonzero([name in missing for name in self.tracks.track_id.tolist()])
         scene = self._scene()
         _, modes, horizon, _ = forecast.trajectory.shape

@@ -38,7 +38,7 @@ from trajpred.predictors.predictor import Predictor, future_steps
 SUFFIXES = (".parquet", H5)
 #: Metres from its last observed position within which a future begins: others are in another frame.
 BEGINS_M = 50.0
-#: Speed (m/s) at which a track may have moved on unseen before its future begins.
+#: Fastest (m/s) a track may have travelled between its last state and its first predicted one.
 FASTEST = 100.0
 
 

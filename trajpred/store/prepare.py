@@ -398,7 +398,7 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
 
 
 def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:
-    """Describe the windows of each split that has several kinds.
+    """Describe, for each split that mixes lengths of windows, which ones.
 
     Those of train and val must be the same, unless the training scenarios were extended.
     """

@@ -47,8 +47,8 @@ class _Draw(IntEnum):
 
 #: The longest gap in a history, as a fraction of its steps.
 _LONGEST_GAP = 0.2
-#: Seconds that are recorded after the time of a forecast that is moved: a model that is shown long histories
-#: only where little was recorded after them learns that long histories have no future.
+#: Least recorded future (s) after a moved forecast time: a model that is shown long histories only where
+#: little was recorded after them learns that long histories have no future.
 _RECORDED_S = 2.0
 #: Least standard deviation (m) of noise: less makes no difference.
 _LEAST_NOISE_M = 0.03

@@ -24,7 +24,7 @@ from trajpred.errors import require
 
 #: Rows that stay close in the stream: one shard of a store.
 BLOCK = 256
-#: Rows that are mixed freely.
+#: Scenes are shuffled within windows of this many.
 WINDOW = 4096
 #: Minimum number of batches of a group.
 BATCHES_PER_GROUP = 8

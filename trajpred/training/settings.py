@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 GROUPS = ("trainer", "model", "data", "pictures")
 #: Stands for the value of a setting that is not there.
 ABSENT = object()
-#: What the parser says of a name that no setting has, in the words of its versions: on the command line, in a
-#: group of a file, of a class.
+#: The parser's messages for an unknown setting, in the words of its versions: on the command line, in a file,
+#: in a class.
 _UNKNOWN = re.compile(r"[Uu]nrecognized arguments: --(?P<word>[^\s=]+)")
 _UNKNOWN_IN_GROUP = re.compile(r"Group '(?P<group>\S+)' does not accept (option|nested key) '(?P<name>\S+)'")
 _UNKNOWN_OF_CLASS = re.compile(

@@ -64,7 +64,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     },
 }
 #: What the command does, in its help.
-DESCRIPTION = "Train, then print the validation table of the best checkpoint beside constant velocity."
+DESCRIPTION = "Train, then print the best checkpoint's table beside lane following and constant velocity."
 #: Defaults of other options; the store is the sample's.
 DEFAULTS: dict[str, Any] = {
     "data.batch_size": 4,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: From the scene up to the lowest line of the caption (points).
 CAPTION_GAP = 5.0
-#: From line to line of the caption (points).
+#: Line spacing of the caption (points).
 LINE_PITCH = 12.0
 
 

@@ -378,8 +378,8 @@ def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
     """Return whether the bounds of a lanelet run in the same direction.
 
     An outline that does not cross itself decides, unless lanelets before and after share both ends of the
-    crossed one and none of the other. Of two such outlines it is that with more shared ends, then that with
-    nearer ends: those of a sharp turn may be nearest crosswise.
+    crossed one and none of the other. If neither outline crosses itself, more shared ends decide, then nearer
+    ends: those of a sharp turn may be nearest crosswise.
     """
     own = lanelet.possible_ends
     shared_parallel = sum(ends[pair] - (pair in own) for pair in lanelet.parallel_ends)

@@ -15,7 +15,7 @@ from trajpred.integrations.maps.road import END, NARROW_M, START, Place, Road, R
 from trajpred.integrations.maps.segments import CONNECTED_M, Lane, Line, MapParts
 from trajpred.sources.reading import MapProblems, integer, number
 
-#: Ends of lanes that are not those that a file names are linked within this distance (metres).
+#: How near (m) two lane ends must be to be linked when the file names others.
 TOUCHING_M = 1.0
 
 

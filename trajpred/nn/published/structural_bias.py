@@ -25,7 +25,7 @@ EdgeEncoding = Literal["multi_hop", "single"]
 Mode = Literal["2d", "3d", "2d+3d"]
 #: π as truncated in the published code.
 PUBLISHED_PI = 3.14159
-#: exp(-50) is 2e-22. Of less, exponentials and products would be subnormal numbers, which are slow.
+#: exp(-50) is 2e-22. Below it, exponentials and products would be subnormal numbers, which are slow.
 LEAST_EXPONENT = -50.0
 
 
