@@ -119,7 +119,7 @@ def regularizer_of(regularizer: Regularizer) -> TensorFunction | None:
     unknown = set(regularizer) - {"l1", "l2"}
     if unknown:
         raise ValueError(f"unknown factors {sorted(unknown)} in kernel_regularizer; known: l1, l2")
-    return partial(_penalty, **regularizer)
+    return partial(_penalty, l1=regularizer.get("l1", 0.0), l2=regularizer.get("l2", 0.0))
 
 
 def _look_up(reference: Any, table: Mapping[str, TensorFunction], argument: str) -> TensorFunction:
