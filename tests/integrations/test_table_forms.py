@@ -392,3 +392,11 @@ def test_two_recordings_are_both_divided_in_time(tmp_path: Path) -> None:
         )
         assert stamps(train, options)[1] < stamps(val, options)[0]
     assert not math.isclose(len(splits["train"]), len(splits["val"]))
+
+
+def test_a_short_recording_is_trained_on_beside_a_long_one(tmp_path: Path) -> None:
+    write_ind(tmp_path, 0, seconds=60, tracks=10)
+    write_ind(tmp_path, 1, seconds=5, tracks=5)
+    splits = SOURCE.scenarios(tmp_path, TableOptions(preset="ind"))
+    assert {window.name[:2] for window in splits["train"]} == {"00", "01"}
+    assert {window.name[:2] for window in splits["val"]} == {"00"}

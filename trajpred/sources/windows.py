@@ -186,7 +186,8 @@ def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, lis
 
     Elsewhere a fifth of the recordings, chosen by their names, becomes ``val``. One or two recordings are
     divided in time: the last fifth of each, at least one window, becomes ``val``, and windows of both parts
-    are left out. Two that are too short for that are not divided, and a single one is cut into two halves.
+    are left out. One that is too short for that is ``train`` beside a longer one, and cut into two halves if
+    it is the only one; of two that are, one is ``val``.
 
     Warns about what looks wrong, once for each kind.
     """
@@ -218,22 +219,22 @@ def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
 
 
 def _divided_in_time(recordings: list[Found], options: Windows) -> dict[str, list[RawScenario]]:
-    """Divide each of one or two recordings in time; {} if there are more, or one is too short.
+    """Divide one or two recordings in time; {} if there are more, or both are too short.
 
     No state of a validation window is in a training window.
     """
-    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
     if len(recordings) > 2:
         return {}
+    splits: dict[str, list[RawScenario]] = {"train": [], "val": []}
     for recording in recordings:
         train, val = _parts_in_time(recording, options)
-        if len(recordings) == 1 and not (train and val):
-            return _halves(recording, options)
         if not (train and val):
-            return {}
+            train, val = recording.windows, []
         splits["train"] += train
         splits["val"] += val
-    return splits
+    if splits["val"]:
+        return splits
+    return _halves(recordings[0], options) if len(recordings) == 1 else {}
 
 
 def _parts_in_time(recording: Found, options: Windows) -> tuple[list[RawScenario], list[RawScenario]]:
