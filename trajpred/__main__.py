@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 
 def main(command: str | None = None) -> None:
@@ -10,6 +11,10 @@ def main(command: str | None = None) -> None:
 
     Where packages are missing that the command line itself needs, ``doctor`` still runs.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # a table must not be lost for a "²" that its file cannot have
     try:
         from trajpred.cli.main import main as run
     except ImportError as error:

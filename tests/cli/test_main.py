@@ -217,3 +217,30 @@ def test_exit_codes(
     monkeypatch.setattr("os.dup2", lambda *_: None)
     assert run("download", "--out", tmp_path) == code
     assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp932"])
+def test_output_whose_encoding_lacks_a_character_loses_no_table(encoding: str, store: Path) -> None:
+    code = """
+import sys
+from trajpred.__main__ import main
+try:
+    main()
+finally:
+    print(chr(178), chr(0xDC80))
+"""
+    line = [
+        "evaluate",
+        "--checkpoint",
+        "constant_velocity",
+        "--store",
+        store,
+        "--plausibility",
+        "--by",
+        "all",
+    ]
+    variables = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, cwd=ROOT, env=variables)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert b"minFDE6" in done.stdout
+    assert done.stdout.endswith(b"? ?\n")

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, SAMPLE, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
 from trajpred.data.registry import (
     Registry,
     import_words,
+    imported,
     load_module,
     load_plugin,
     register,
@@ -114,6 +115,15 @@ BROKEN = {
     "from trajpred.integrations.maps import *; register('map format', 'osm')(MapFormat('X', print))": (
         "trajpred has a map format 'osm' already: choose another name"
     ),
+    "from trajpred.data.registry import *; register('predictor', 'argoverse-nano')(print)": (
+        "trajpred has a predictor 'argoverse-nano' already: choose another name"
+    ),
+    "from trajpred.data.registry import *; register('predictor', 'lane_following')(print)": (
+        "trajpred has a predictor 'lane_following' already: choose another name"
+    ),
+    "from trajpred.data.registry import *; register('source', 'table')(print)": (
+        "trajpred has a source 'table' already: choose another name"
+    ),
     "from trajpred.data.registry import *; register('loss', 'mine')": "must be one of source, map format",
 }
 
@@ -130,9 +140,8 @@ def test_a_plugin_that_cannot_be_used_is_named(
     assert BROKEN[code] in sentence
     for page in ("--version", "--help"):
         assert run(None, page) == 0
-    *_, (level, text) = guarded(plugins)
-    assert level == "problem"
-    assert "of my-lab 1.0 cannot be used" in text
+    [problem] = [text for level, text in guarded(plugins) if level == "problem"]
+    assert "of my-lab 1.0 cannot be used" in problem
 
 
 def test_a_package_replaces_its_own_entries() -> None:
@@ -180,3 +189,31 @@ def test_modules_of_the_user_are_imported_by_name_or_file(
     }.items():
         with pytest.raises(DataError, match=f"^{name}: {sentence}"):
             load_module(name)
+
+
+SOURCE_OF_MINE = """
+from trajpred.data.registry import register
+from trajpred.sources import Source, argoverse2
+
+def discover(raw):
+    if raw.name == "exits":
+        raise SystemExit(0)
+    return argoverse2.discover(raw)
+
+register("source", "of_mine")(Source(discover, argoverse2.read, ""))
+"""
+
+
+@pytest.mark.usefixtures("registries")
+def test_the_processes_of_prepare_import_what_the_command_line_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "source_of_mine.py").write_text(SOURCE_OF_MINE)
+    (tmp_path / "exits").mkdir()
+    words = ["--import", tmp_path / "source_of_mine.py", "--source", "of_mine", "--store", tmp_path / "store"]
+    assert run("prepare", *words, "--raw", SAMPLE, "--workers", 2, "--shard-size", 4) == 0
+    assert "train: 10 scenarios" in capsys.readouterr().out
+    assert run("prepare", *words, "--raw", tmp_path / "exits") == 2
+    assert "cannot be listed (SystemExit" in capsys.readouterr().err
+    imported.pop("source_of_mine")

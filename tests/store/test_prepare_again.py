@@ -71,6 +71,20 @@ def test_a_changed_scenario_rebuilds_its_shard_alone(raw_copy: Path, copy: Path)
     assert len(ScenarioStore(copy, "train")[4].map.drivable_area_id) == areas - 1
 
 
+def test_an_edit_that_keeps_the_size_is_prepared_again(raw_copy: Path, copy: Path) -> None:
+    path = next(discover(raw_copy)["train"][4].path.glob("*.json"))
+    text = path.read_text()
+    before = path.stat()
+    edited = text.replace('"lane_type":"VEHICLE"', '"lane_type":    "BUS"')
+    assert len(edited) == len(text)
+    assert edited != text
+    path.write_text(edited)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    types = ScenarioStore(copy, "train")[4].map.lane_type
+    prepare("argoverse2", raw_copy, copy, **OPTIONS)
+    assert (ScenarioStore(copy, "train")[4].map.lane_type != types).any()
+
+
 def test_a_changed_pack_is_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = tmp_path / "train.pack"
     reads = []

@@ -130,8 +130,11 @@ def plugins() -> Iterator[Finding]:
     from trajpred.data.registry import GROUP, distribution, load_plugin
 
     for point in metadata.entry_points(group=GROUP):
-        load_plugin(point)
-        yield "ok", f"{point.name}, of {distribution(point)}"
+        try:
+            load_plugin(point)
+            yield "ok", f"{point.name}, of {distribution(point)}"
+        except DataError as error:
+            yield "problem", str(error)
 
 
 def models() -> Iterator[Finding]:

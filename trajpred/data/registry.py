@@ -24,6 +24,13 @@ from trajpred.errors import DataError, require
 
 GROUP = "trajpred.plugins"
 Kind = Literal["source", "map format", "metric", "predictor"]
+#: The modules that register what trajpred itself has, beside its own plugins.
+OWN = {
+    "source": "trajpred.sources",
+    "map format": "trajpred.integrations.maps",
+    "metric": "trajpred.metrics.registry",
+    "predictor": "trajpred.predictors.load",
+}
 Entry = TypeVar("Entry")
 
 
@@ -43,6 +50,8 @@ class Registry(UserDict[str, Entry]):
     def __setitem__(self, name: str, entry: Entry) -> None:
         """Add an entry. Raises: DataError if the name is trajpred's or another package's."""
         owner = None
+        if package_of(entry) != "trajpred":
+            reserve_own_names(self.kind)
         if name in self:
             owner = package_of(self[name])
         elif name in self.taken():
@@ -59,6 +68,16 @@ class Registry(UserDict[str, Entry]):
 
 #: The entries of each kind.
 REGISTRIES: dict[str, Registry[Any]] = {kind: Registry(kind) for kind in get_args(Kind)}
+
+
+def reserve_own_names(kind: str) -> None:
+    """Import what trajpred itself has of a kind, before a name of it is given to another package."""
+    if kind in OWN:
+        import_module(OWN[kind])
+    if kind == "source":
+        for point in entry_points(group=GROUP):
+            if point.module.startswith("trajpred."):
+                load_plugin(point)
 
 
 def register(kind: Kind, name: str) -> Callable[[Entry], Entry]:
@@ -127,7 +146,7 @@ def distribution(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
-#: By the name of each module that the user has had imported, how to name it on the command line.
+#: By the full name of each module that the user has had imported, how to name it on the command line.
 imported: dict[str, str] = {}
 
 
@@ -139,8 +158,9 @@ def import_words() -> list[str]:
 def note_import(code: type) -> None:
     """Note that the user's settings have imported a class, unless commands know its module anyway."""
     plugins = {point.module.partition(".")[0] for point in entry_points(group=GROUP)}
-    if package_of(code) not in {"trajpred", *plugins, *imported}:
-        imported[package_of(code)] = code.__module__
+    known = {"trajpred", *plugins, *imported}
+    if package_of(code) not in known and code.__module__ not in known:
+        imported[code.__module__] = code.__module__
 
 
 def load_module(name: str) -> None:
@@ -155,14 +175,14 @@ def load_module(name: str) -> None:
         sys.path.append(folder)
     try:
         module = _module_of(file) if is_file else import_module(name)
-    except DataError:
-        raise
+    except DataError as error:
+        raise error.located(name) from None
     except (Exception, SystemExit) as error:  # anything that a foreign module raises on import
         problem = f"cannot be imported ({type(error).__name__}: {error})"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
             problem = f"no module is called so: give its file, as --import FOLDER/{name}.py"
         raise DataError(problem, file=name) from None
-    imported[module.__name__.partition(".")[0]] = name
+    imported[module.__name__] = name
 
 
 def _module_of(file: Path) -> ModuleType:

@@ -444,7 +444,7 @@ def _git(folder: Path, *command: str) -> str | None:
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the processor's name, as far as the system reports it."""
     if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
+        for line in cpuinfo.read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -92,7 +92,7 @@ class Source:
             splits = {name: list(scenarios) for name, scenarios in discovered.items() if scenarios}
         except DataError:
             raise
-        except Exception as error:  # third-party sources may raise anything
+        except (Exception, SystemExit) as error:  # third-party sources may raise anything
             raise DataError(f"cannot be listed ({type(error).__name__}: {error})", file=raw) from None
         for scenarios in splits.values():
             records = all(isinstance(scenario, RawScenario) for scenario in scenarios)

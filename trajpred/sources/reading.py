@@ -328,8 +328,8 @@ class RawScenario:
 
     Attributes:
         name: its name, unique within a split; in messages and in the records of a store.
-        path: the file or folder that contains it. The scenario is prepared again when the size of the file,
-            or of a file in the folder, changes.
+        path: the file or folder that contains it. The scenario is prepared again when the content of the
+            file, or of a file in the folder, changes, or that of a file that ``part`` names.
         part: which part of ``path`` it is, as the source counts: the number of a sequence in a pack, the
             first step of a window, with the name of its recording where a file has several; None for the
             whole, or for the first window.

@@ -7,10 +7,11 @@ import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from dataclasses import is_dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
@@ -21,6 +22,7 @@ from joblib import Parallel, delayed, parallel_config
 
 from trajpred.data.environment import install_command, processes
 from trajpred.data.plausible import Plausibility
+from trajpred.data.registry import load_module
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.sources import find_source
@@ -55,6 +57,7 @@ class ShardJob(NamedTuple):
         scratch: folder of unfinished files.
         extend: applied to every scenario that was read.
         options: of the source.
+        modules: those of the user, which may have the source; also imported where the job runs.
     """
 
     config: dict[str, Any]
@@ -64,6 +67,7 @@ class ShardJob(NamedTuple):
     scratch: Path
     extend: Extension | None = None
     options: object = None
+    modules: tuple[str, ...] = ()
 
 
 def run_job(job: ShardJob) -> None:
@@ -74,10 +78,12 @@ def run_job(job: ShardJob) -> None:
     Raises:
         DataError: the source is unknown, the teacher fails, or writing fails.
     """
+    for module in job.modules:
+        load_module(module)
     inputs = dict(job.config)
     inputs["paths"] = [raw.name for raw in job.scenarios]
     inputs["recordings"] = [raw.recording for raw in job.scenarios]
-    inputs["fingerprints"] = [_fingerprint(raw.path) for raw in job.scenarios]
+    inputs["fingerprints"] = [_fingerprint(raw, job.options) for raw in job.scenarios]
     if _is_finished(job, inputs):
         return
     rows, skipped = _read(job, job.scenarios)
@@ -101,7 +107,7 @@ def run_job(job: ShardJob) -> None:
     try:
         write_shard(new_shard, rows)
         record["file"] = signed_name(job.record.stem, new_shard)
-        new_record.write_text(sealed(record), newline="\n")
+        new_record.write_text(sealed(record), encoding="utf-8", newline="\n")
         job.record.parent.mkdir(exist_ok=True)
         new_shard.replace(job.record.with_name(record["file"]))
         new_record.replace(job.record)
@@ -115,7 +121,7 @@ def run_job(job: ShardJob) -> None:
 def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
     """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
     try:
-        record = unsealed(job.record.read_text())
+        record = unsealed(job.record.read_text("utf-8"))
         if record | inputs != record or not is_intact(job.record.with_name(record["file"])):
             return False
         unreadable = [raw for raw in job.scenarios if raw.name in record["skipped"]]
@@ -125,19 +131,39 @@ def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
         return False
 
 
-def _fingerprint(path: Path) -> int:
-    """Hash the sizes of a scenario's files; times are ignored, since copying changes them.
+def _fingerprint(raw: RawScenario, options: object) -> int:
+    """Hash the files of a scenario and those that the options name: their contents, not where they are."""
+    named = [raw.path]
+    for record in (raw.part, options):
+        for value in _values(record):
+            named += value if isinstance(value, (list, tuple)) else [value]
+    contents = [_contents(path) for path in named if isinstance(path, Path)]
+    return zlib.crc32(repr(contents).encode())
 
-    The files are ``path``, or those of that folder.
-    """
-    sizes: list[Any] = []
-    with suppress(OSError):  # unreadable files are reported when they are read
-        if path.is_dir():
-            with os.scandir(path) as files:
-                sizes = sorted((file.name, file.stat().st_size) for file in files if file.is_file())
-        else:
-            sizes = [path.stat().st_size]
-    return zlib.crc32(repr(sizes).encode())
+
+def _values(record: object) -> Iterable[Any]:
+    """Return the fields of a record, whether a NamedTuple or a dataclass; of anything else none."""
+    if isinstance(record, tuple):
+        return record
+    return vars(record).values() if is_dataclass(record) else ()
+
+
+def _contents(path: Path) -> list[Any]:
+    """Return name and checksum of each file of a folder, or those of a file; empty if it cannot be read."""
+    with suppress(OSError):  # reported when the scenario is read
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        stats = [(file, file.stat()) for file in files if file.is_file()]
+        return [(file.name, _checksum(file, stat.st_size, stat.st_mtime_ns)) for file, stat in stats]
+    return []
+
+
+@lru_cache(maxsize=256)  # a file may have many scenarios
+def _checksum(file: Path, size: int, changed_ns: int) -> int:
+    checksum = 0
+    with file.open("rb") as stream:
+        while part := stream.read(2**20):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -151,7 +177,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
             scenario = source.scenario(raw, job.options)
             if job.extend is not None:
                 scenario.validate()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             skipped[raw.name] = _problem(job, error)
             continue
         # Not guarded: a teacher that fits none of the scenarios ends the run with one sentence.
@@ -171,7 +197,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
     return rows, skipped
 
 
-def _problem(job: ShardJob, error: Exception) -> str:
+def _problem(job: ShardJob, error: BaseException) -> str:
     """Describe why a scenario is skipped; third-party readers may raise anything."""
     problem = str(error)
     if not isinstance(error, DataError):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from trajpred.data.files import progress_bar
 from trajpred.data.lane_map import REACH_M
 from trajpred.data.plausible import Plausibility
+from trajpred.data.registry import imported
 from trajpred.data.time import SAME_STEP
 from trajpred.errors import DataError, require
 from trajpred.sources import find_source
@@ -142,6 +143,7 @@ def prepare(
     ):
         old = _previous_manifest(store)
         splits = _kept(store, old, config, raw_splits, overwrite)
+        modules = tuple(imported.values())
         jobs: dict[str, list[ShardJob]] = {}
         for split, scenarios in raw_splits.items():
             lengthen = extend if split == "train" else None
@@ -149,14 +151,15 @@ def prepare(
             for start in range(0, len(scenarios), shard_size):
                 rows = scenarios[start : start + shard_size]
                 record = store / split / f"shard-{start // shard_size:05d}.json"
-                jobs[split].append(ShardJob(config, raw, rows, record, scratch, lengthen, options))
+                job = ShardJob(config, raw, rows, record, scratch, lengthen, options, modules)
+                jobs[split].append(job)
         if not overwrite:
             _require_no_lost_labels(store, jobs.get("train", []))
         _make_shards(list(chain.from_iterable(jobs.values())), run, progress)
         for split, split_jobs in jobs.items():
             splits[split] = _write_index(store / split, split_jobs, overwrite)
         splits = dict(sorted(splits.items()))
-        (scratch / MANIFEST).write_text(sealed(config | {"splits": splits}), newline="\n")
+        (scratch / MANIFEST).write_text(sealed(config | {"splits": splits}), encoding="utf-8", newline="\n")
         _put(scratch / MANIFEST, store / MANIFEST)
         _remove_unused(store, splits, {*old["splits"], *splits})
     return Summary(
@@ -270,7 +273,7 @@ def _remove_unused(store: Path, splits: dict[str, Any], folders: set[str]) -> No
 def _previous_manifest(store: Path) -> dict[str, Any]:
     """Read the manifest of an earlier run of any version; without splits if it is missing or damaged."""
     try:
-        text = (store / MANIFEST).read_text()
+        text = (store / MANIFEST).read_text("utf-8")
         manifest: dict[str, Any] = json.loads(text)
         if manifest["version"] == VERSION:
             unsealed(text)
@@ -309,7 +312,7 @@ def _require_no_lost_labels(store: Path, jobs: list[ShardJob]) -> None:
     """
     for job in jobs:
         try:
-            extended = unsealed(job.record.read_text()).get("extended")
+            extended = unsealed(job.record.read_text("utf-8")).get("extended")
         except (OSError, ValueError):
             continue
         if extended and extended != job.config.get("extended"):
@@ -360,7 +363,7 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
     unseen: dict[str, int] = {}
     counts: list[list[int]] = []
     for job in jobs:
-        record = unsealed(job.record.read_text())
+        record = unsealed(job.record.read_text("utf-8"))
         for name, values in rows.items():
             values += record[name]
         shards.append({"file": record["file"], "scenarios": record["scenarios"]})

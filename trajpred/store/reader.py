@@ -112,7 +112,7 @@ def read_manifest(store: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"no store here; {_advice(store, {})}", file=store)
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
         manifest: dict[str, Any] = json.loads(text)
         version = manifest["version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
