@@ -232,18 +232,7 @@ def _h5_table(path: Path) -> NDArray[np.float64]:
 
 def _rows_of_steps(table: NDArray[np.float64]) -> Rows:
     """Cut the steps into modes. Raises: DataError if that is impossible."""
-    number = table[:, 0]
-    whole = (np.abs(number) < 2**53) & (number == np.floor(number))
-    require_rows(whole, "sequence", "must be a whole number")
-    first = np.flatnonzero(np.diff(number, prepend=np.nan) != 0)
-    ids = [str(int(one)) for one in number[first]]
-    _, where = np.unique(number[first], return_index=True)
-    _require_of_each(np.isin(np.arange(len(ids)), where), ids, "sequence", "is in two places of the file")
-    steps = np.diff(first, append=len(table))
-    _require_of_each(
-        steps % H5_STEPS == 0, ids, "sequence", f"must have {H5_STEPS} rows for each of its modes"
-    )
-    modes = steps // H5_STEPS
+    ids, modes = _sequences(table[:, 0])
     scenario = np.repeat(np.arange(len(ids)), modes)
     probability = 1 / modes[scenario]
     if table.shape[1] == 4:
@@ -262,6 +251,21 @@ def _rows_of_steps(table: NDArray[np.float64]) -> Rows:
         x=Lists(table[:, 1], start, length),
         y=Lists(table[:, 2], start, length),
     )
+
+
+def _sequences(number: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the ids of the sequences and the modes of each, from the sequence of each step."""
+    whole = (np.abs(number) < 2**53) & (number == np.floor(number))
+    require_rows(whole, "sequence", "must be a whole number")
+    first = np.flatnonzero(np.diff(number, prepend=np.nan) != 0)
+    ids = [str(int(sequence)) for sequence in number[first]]
+    _, first_places = np.unique(number[first], return_index=True)
+    is_first = np.isin(np.arange(len(ids)), first_places)
+    _require_of_each(is_first, ids, "sequence", "is in two places of the file")
+    steps = np.diff(first, append=len(number))
+    is_whole = steps % H5_STEPS == 0
+    _require_of_each(is_whole, ids, "sequence", f"must have {H5_STEPS} rows for each of its modes")
+    return ids, steps // H5_STEPS
 
 
 def _require_of_each(correct: NDArray[np.bool_], ids: list[str], field: str, message: str) -> None:

@@ -83,30 +83,20 @@ class Recording:
     def of(cls, table: pa.Table, mapping: dict[str, Column]) -> Recording:
         """Sort the rows of a recording, and check them. Raises: DataError about a column."""
         names = {role: column.name for role, column in mapping.items()}
-        is_state = np.isfinite(table["x"].to_numpy()) & np.isfinite(table["y"].to_numpy())
-        is_unnamed = pc.is_in(pc.utf8_lower(table["track"]), pa.array(["", "nan", None])).to_numpy()
-        _require_rows(table, ~(is_state & is_unnamed), names["track"], "is missing")
-        is_timed = np.isfinite(table["time"].to_numpy())
-        _require_rows(table, ~is_state | is_timed, names["time"], "is missing or no number")
-        _require_one_clock(table, is_state, names["time"])
-        table = table.filter(pa.array(is_state))
-        require(table.num_rows > 1, names["x"], "the recording has less than two states")
+        table = _states(table, names)
+        stamps = table["time"].to_numpy()
+        time = stamps - stamps.min()
         track, ids = text_codes(table, "track")
-        time = table["time"].to_numpy() - table["time"].to_numpy().min()
-        order = np.lexsort((time, track))
-        repeated = np.zeros(len(order), np.bool_)
-        repeated[1:] = (np.diff(track[order]) == 0) & (np.diff(time[order]) == 0)
+        order, repeated = _by_track_and_time(track, time)
         found: dict[str, str] = {}
-        if 2 * repeated.sum() > len(order):
-            _require_resolved(table["time"].to_numpy() / mapping["time"].factor, names["time"])
-        if repeated.any():
-            found["rows"] = f"{repeated.sum():,} of {len(order):,} rows repeat a time of a track: left out"
-        order = order[~repeated]
-        track, time = track[order], time[order]
+        if repeated > len(order):
+            _require_resolved(stamps / mapping["time"].factor, names["time"])
+        if repeated:
+            found["rows"] = f"{repeated:,} of {len(stamps):,} rows repeat a time of a track: left out"
+        track = track[order]
+        time = time[order]
         heading = table["heading"].to_numpy()[order]
-        largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
-        degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={names.get('heading')}:deg"
-        require(largest <= MAX_HEADING, names.get("heading", "heading"), degrees)
+        _require_radians(heading, names.get("heading", "heading"))
         step_s = _step_s(track, time, names)
         position = np.stack((table["x"], table["y"]), -1)[order]
         given = np.stack((table["vx"], table["vy"]), -1)[order]
@@ -118,6 +108,8 @@ class Recording:
         kinds, odd_types = _types(table["type"].take(order), track, mapping)
         size = sizes_of(np.stack((table["length"], table["width"]), -1)[order], track, len(ids))
         found |= _odd_sizes(size[kinds == "vehicle", 0])
+        known = np.isfinite(given).all(axis=1)
+        velocity = np.where(known[:, None], given, estimated)
         by_time = np.argsort(time, kind="stable")
         return cls(
             time=time[by_time],
@@ -126,7 +118,7 @@ class Recording:
             object_type=kinds,
             position=position[by_time],
             heading=given_heading(wrap_angle(heading))[by_time],
-            velocity=np.where(np.isfinite(given).all(axis=1)[:, None], given, estimated)[by_time],
+            velocity=velocity[by_time],
             size=size,
             step_s=step_s,
             warnings=found | odd_types,
@@ -249,6 +241,33 @@ class Recording:
             size=self.size[tracks],
         )
         return tracks_at(recorded, time, grid, recorded_s=self.step_s, step_s=step_s)
+
+
+def _states(table: pa.Table, names: dict[str, str]) -> pa.Table:
+    """Return the rows with a position. Raises: DataError if one has no track or no time."""
+    is_state = np.isfinite(table["x"].to_numpy()) & np.isfinite(table["y"].to_numpy())
+    is_unnamed = pc.is_in(pc.utf8_lower(table["track"]), pa.array(["", "nan", None])).to_numpy()
+    _require_rows(table, ~(is_state & is_unnamed), names["track"], "is missing")
+    is_timed = np.isfinite(table["time"].to_numpy())
+    _require_rows(table, ~is_state | is_timed, names["time"], "is missing or no number")
+    _require_one_clock(table, is_state, names["time"])
+    states = table.filter(pa.array(is_state))
+    require(states.num_rows > 1, names["x"], "the recording has less than two states")
+    return states
+
+
+def _by_track_and_time(track: NDArray[np.int64], time: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+    """Return the rows by track and time, one for each time of a track, and the number of the others."""
+    order = np.lexsort((time, track))
+    repeats = np.zeros(len(order), np.bool_)
+    repeats[1:] = (np.diff(track[order]) == 0) & (np.diff(time[order]) == 0)
+    return order[~repeats], int(repeats.sum())
+
+
+def _require_radians(heading: NDArray[np.float64], column: str) -> None:
+    largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
+    degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={column}:deg"
+    require(largest <= MAX_HEADING, column, degrees)
 
 
 def _require_rows(table: pa.Table, correct: NDArray[np.bool_], column: str, problem: str) -> None:
