@@ -100,6 +100,8 @@ def test_a_scene_without_a_future_or_a_map(tmp_path: Path) -> None:
 def test_other_scenes_are_cut_into_windows_at_their_own_rate(tmp_path: Path) -> None:
     file = write(tmp_path / "sd.pkl", scene(SLOW))
     windows = scenarios(file, Windows(every_s=3))
+    found = [window for part in discover(file).values() for window in part]
+    assert {window.recording for window in found} == {"sd"}
     assert [(one.num_observed, one.num_steps, one.step_s) for one in windows] == [(10, 22, 0.5)] * 4
     assert [one.timestamps_ns[0] / 1e9 for one in windows] == [0, 3, 6, 9]
     [*_, last] = scenarios(file, Windows(step_s=0.25, observe_s=2, predict_s=3))

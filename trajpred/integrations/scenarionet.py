@@ -25,7 +25,14 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import BACKWARDS_SPEED
 from trajpred.data.registry import register
 from trajpred.data.scenario import Scenario
-from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, SHORTEST_STEP_S, frame_steps, regular_step_s
+from trajpred.data.time import (
+    GAP_STEPS,
+    LONGEST_STEP_S,
+    SHORTEST_STEP_S,
+    frame_steps,
+    longest_gap_s,
+    regular_step_s,
+)
 from trajpred.data.tracks import EGO_ID, TrackCategory
 from trajpred.errors import DataError, quoted, require, require_finite
 from trajpred.integrations.maps.scenarionet import read as read_features
@@ -377,7 +384,8 @@ def _found(raw: Path, problems: dict[str, list[str]], options: Windows) -> list[
         with suppress(DataError):
             if not _is_one_scenario(facts):
                 scene = _scene(path)
-                duration_s, gap_s = scene.recording.duration_s, GAP_STEPS * scene.recording.step_s
+                duration_s = scene.recording.duration_s
+                gap_s = longest_gap_s(scene.recording.step_s, options.step_s or scene.recording.step_s)
                 for kind, sentence in scene.recording.warnings.items():
                     problems.setdefault(kind, []).append(f"{name}: {sentence}")
                 windows = _windows(name, path, scene, options) or windows
@@ -391,7 +399,7 @@ def _windows(name: str, path: Path, scene: Scene, options: Windows) -> list[RawS
         return [RawScenario(name, path, Part(None))]
     windows: list[RawScenario] = []
     for start, now in scene.recording.windows(options).items():
-        windows.append(RawScenario(f"{name}_{start:05d}", path, Part(now)))
+        windows.append(RawScenario(f"{name}_{start:05d}", path, Part(now), name))
     return windows
 
 
