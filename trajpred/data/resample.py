@@ -12,7 +12,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import unit_vector, wrap_angle
 from trajpred.data.motion import UNKNOWN_HEADING, given_heading, heading_known
 from trajpred.data.scenario import Scenario
-from trajpred.data.time import JITTER, SAME_TIME, longest_gap_s
+from trajpred.data.time import JITTER, SAME_TIME, longest_gap_s, regular_step_s
 from trajpred.data.tracks import Tracks
 from trajpred.errors import require
 
@@ -84,8 +84,16 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
         timestamps_ns=scenario.timestamps_ns[now] + np.round(grid * 1e9).astype(np.int64),
         num_observed=before + 1,
         continued=continued,
-        tracks=tracks_at(scenario.tracks, time, grid, recorded_s=scenario.step_s, step_s=step_s),
+        tracks=tracks_at(scenario.tracks, time, grid, recorded_s=_recorded_s(scenario), step_s=step_s),
     ).validate()
+
+
+def _recorded_s(scenario: Scenario) -> float:
+    """Return the usual seconds between observed steps with a state, as a stream knows them."""
+    observed = scenario.num_observed
+    seen = scenario.tracks.valid[:, :observed].any(axis=0)
+    stamps = scenario.timestamps_ns[:observed][seen]
+    return regular_step_s(stamps) if len(stamps) > 1 else scenario.step_s
 
 
 def tracks_at(
