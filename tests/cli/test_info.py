@@ -116,7 +116,7 @@ def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_bytes(apart)
     assert describe(str(path))[1]["faults"] == "1 successors begin more than 0.1 m away, up to 10.0 m"
     assert run("visualize", "--raw", path, "--out", out) == 0
-    assert Image.open(out).size == (1080, 1236)
+    assert Image.open(out).size == (1080, 1207)
     assert str(out) in capsys.readouterr().out
     assert run("visualize", "--raw", path, "--checkpoint", "constant_velocity", "--out", out) == 2
     assert "is drawn alone" in capsys.readouterr().err
