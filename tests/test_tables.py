@@ -77,7 +77,7 @@ def costs(row: Row) -> dict[str, str]:
     facts = [one.training.get("benchmark", {}) for one in row.shown]
     texts = {}
     for column, (name, unit) in {
-        "core minutes": ("core_s", 60),
+        "core minutes": ("scaled_s", 60),
         "million parameters": ("parameters", 1e6),
         "ms a scene": ("ms_per_scene", 1),
     }.items():

@@ -44,7 +44,7 @@ BUDGETED = (
     *("--trainer.limit_val_batches", "0", "--pictures.scenes", "0"),
 )
 #: Costs in the table, in these units.
-COSTS = {"parameters": 1e6, "core_s": 60.0, "ms_per_scene": 1.0}
+COSTS = {"parameters": 1e6, "scaled_s": 60.0, "ms_per_scene": 1.0}
 #: Metrics of the table, of focal agents.
 METRICS = ("minADE6", "minFDE6", "MR6", "brier-minFDE6", "minFDE1")
 Plugin = Annotated[Path | None, Parameter(name="--import")]
@@ -156,7 +156,12 @@ def train(
         shutil.rmtree(run, ignore_errors=True)
         own = [version, run.name, "--seed_everything", str(seed), "--trainer.max_steps", str(steps)]
         core_s = core_seconds([*words, *own], plugin)
-        facts = {"core_s": round(core_s, 1), "reference_ms": round(reference, 2), "settings": list(settings)}
+        facts = {
+            "settings": list(settings),
+            "core_s": round(core_s, 1),
+            "reference_ms": round(reference, 2),
+            "scaled_s": round(core_s * REFERENCE_MS / reference, 1),
+        }
         predictor = load_predictor(run / "checkpoints" / "last.ckpt")
         write_row(path, name, predictor, ScenarioStore(store, "val").halved(half), facts)
 

@@ -56,6 +56,8 @@ def test_seeds_share_their_steps_and_finished_ones_are_skipped(
     facts = result.training["benchmark"]
     assert facts["settings"] == ["--config", "a.yaml"]
     assert facts["core_s"] == made_up_seconds(trained[-1], None)
+    scaled = facts["core_s"] * benchmark_row.REFERENCE_MS / facts["reference_ms"]
+    assert facts["scaled_s"] == pytest.approx(scaled, rel=1e-2)
     assert facts["parameters"] > 200_000
     assert result.half == "deciding"
 
