@@ -223,7 +223,7 @@ def stress(
 
 
 def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -> int:
-    """Print Markdown tables of results: mean and range over seeds, intervals over scenarios, their origin.
+    """Print Markdown tables of results: mean and range over seeds, intervals over recordings, their origin.
 
     Example: trajpred compare --results baseline.json runs/forecaster/version_*/evaluation.json
 

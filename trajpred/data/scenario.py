@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -111,6 +112,19 @@ class Scenario:
         step = self.last_seen
         seen = np.flatnonzero(step >= 0)
         return self.map.distance(self.tracks.position[seen, step[seen]])
+
+    @property
+    def digest(self) -> int:
+        """CRC-32 of what a forecast starts from: id, last observed time, and who is where then, to 1 mm.
+
+        It is the same at any step and with any length of history and future.
+        """
+        now = self.num_observed - 1
+        here = np.flatnonzero(self.tracks.valid[:, now])
+        mm = np.round(self.tracks.position[here, now] * 1000).astype(np.int64)
+        names = "\n".join([self.scenario_id, *self.tracks.track_id[here].tolist()])
+        value = crc32(names.encode(), int(self.timestamps_ns[now]) & 0xFFFFFFFF)
+        return crc32(mm.astype("<i8").tobytes(), value)
 
     def without_continuation(self) -> Scenario:
         """Return the scenario with its recorded steps alone."""

@@ -30,6 +30,7 @@ from trajpred.evaluation.table import (
     fact_names,
     members,
     pairs,
+    require_same_scenes,
     scene_cells,
     summary,
     whole_columns,
@@ -39,7 +40,7 @@ from trajpred.metrics.registry import MODES
 
 #: Printed below every report, because published tables follow different conventions.
 CONVENTIONS = (
-    "Means in metres, with 95 % intervals by bootstrap over scenarios; MR: fraction of agents whose best "
+    "Means in metres, with 95 % intervals by bootstrap over recordings; MR: fraction of agents whose best "
     "endpoint is more than 2 m off; headings in radians. minADE is the minimum over the modes, as in av2; "
     "ADE-of-best-FDE is what QCNet, HiVT and others call minADE. Brier metrics add (1 - p)² of that mode, p "
     "as given. K modes: the most probable ones."
@@ -236,8 +237,10 @@ def change_tables(
             continue  # predictions files of focal agents have no others
         agents.append(f"{changed.agents:,} {group}")
         for metric, (mean, low, high) in changed.metrics.items():
-            row = {"": f"{group} {metric}", "change": f"{mean:+.3f}"}
-            rows.append(row | {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"})
+            row = {"": f"{group} {metric}", "change": f"{mean:+.3f}", "from": "-", "to (95 %)": "-"}
+            if not math.isnan(low):
+                row |= {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"}
+            rows.append(row)
     both = f"{' and '.join(agents)} agents that both predict"
     built = [Table.of(listing(f"{new} against {old}, {both}", after[0].part), rows)]
     for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
@@ -338,6 +341,7 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
             names = f"{first.predictor} and {result.predictor}"
             data = f"{_data_of(first)} and {_data_of(result)}"
             raise DataError(f"{names} were evaluated on different data: {data}")
+        require_same_scenes(first, result)
         rows = of_recipe.setdefault(result.recipe, [])
         if not any(_is_copy(evaluations[other], result) for other in rows):
             rows.append(row)
@@ -443,7 +447,7 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
         first = first or means
         rows.append(row)
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
-    shown = "means and paired differences with 95 % bootstrap intervals over scenarios"
+    shown = "means and paired differences with 95 % bootstrap intervals over recordings"
     return Table.of(listing(agents, recipes[reference][0].partly, shown), rows)
 
 

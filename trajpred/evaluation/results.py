@@ -21,7 +21,7 @@ from trajpred import __version__
 from trajpred.data.files import atomic_file, require_file
 from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
-from trajpred.evaluation.table import compared_in, members, numbers, whole_columns
+from trajpred.evaluation.table import SCENE, compared_in, members, numbers, whole_columns
 from trajpred.metrics import metrics_of
 from trajpred.store.reader import read_manifest
 
@@ -35,6 +35,8 @@ HEADER = b"trajpred"
 LARGEST = 1e12
 #: Columns of the tables per scenario beside the means.
 TYPES = {"scenario_id": pa.string(), "count": pa.int64(), "ids": pa.int64()}
+#: Those that a table may lack.
+OPTIONAL = {"recording": pa.string(), "digest": pa.int64()}
 #: Types of the facts about trainings, stores and machines that tables use.
 _FACTS: dict[str, Any] = {
     **dict.fromkeys(("recipe", "weights", "gpu"), str | None),
@@ -66,8 +68,8 @@ class Evaluation:
         joint: ``joint[group][name]`` of the groups ``scored`` and ``all``: means of the joint metrics over
             scenes, ``count`` of the scenes that are joint, number of ``actors`` and of ``incomplete`` scenes.
         per_scenario: for the groups ``focal`` and ``moving`` a table of the scenarios with such agents:
-            ``scenario_id``, their ``count``, a checksum of their ``ids``, and their means of
-            :func:`~trajpred.evaluation.table.compared_in` (metres, to 0.1 mm).
+            ``scenario_id``, its ``recording`` and ``digest``, their ``count``, a checksum of their ``ids``,
+            and their means of :func:`~trajpred.evaluation.table.compared_in` (metres, to 0.1 mm).
         packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
@@ -195,7 +197,8 @@ class Evaluation:
         Raises: DataError if they are not recorded.
         """
         if by_agent and self.agents is not None:
-            rows = members(self.agents, group, ["scenario_id", "track_id", *compared_in(self.agents)])
+            known = [name for name in SCENE if name in self.agents.column_names]
+            rows = members(self.agents, group, ["scenario_id", "track_id", *known, *compared_in(self.agents)])
             return rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
         if group not in self.per_scenario:
             raise DataError(f"the result of {self.predictor} has no {group} agents by scenario")
@@ -232,14 +235,16 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
 def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
     """Average what is compared over each scenario's agents; scenarios without agents are omitted."""
     names = compared_in(agents)
-    rows = members(agents, group, ["scenario_id", "track_id", *names])
-    wanted = [("track_id", "list"), *((name, "mean") for name in names)]
+    known = [name for name in SCENE if name in agents.column_names]
+    rows = members(agents, group, ["scenario_id", "track_id", *known, *names])
+    wanted = [("track_id", "list"), *((name, "min") for name in known), *((name, "mean") for name in names)]
     means = rows.group_by("scenario_id", use_threads=False).aggregate(wanted)
     tracks = means["track_id_list"]
     # By its checksum a set of tracks is recognised.
     checksums = [crc32("\n".join(sorted(ids)).encode()) for ids in tracks.to_pylist()]
     columns: dict[str, Any] = {
         "scenario_id": means["scenario_id"],
+        **{name: means[f"{name}_min"] for name in known},
         "count": pc.list_value_length(tracks).cast(pa.int64()),
         "ids": pa.array(checksums, pa.int64()),
     }
@@ -354,7 +359,7 @@ def _typed(columns: dict[str, list[Any]]) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     try:
         for name, values in columns.items():
-            arrays[name] = pa.array(values, TYPES.get(name, pa.float64()))
+            arrays[name] = pa.array(values, (TYPES | OPTIONAL).get(name, pa.float64()))
             require(arrays[name].to_pylist() == values, "per_scenario", f"{name} must be integers")
         return pa.table(arrays)
     except (pa.ArrowException, AttributeError, TypeError, OverflowError) as error:
@@ -388,7 +393,7 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
         for name in TYPES:
             yield "per_scenario", name in table.column_names and not table[name].null_count
         yield "per_scenario", pc.count_distinct(table["scenario_id"]).as_py() == len(table)
-        for name in {*table.column_names} - {"scenario_id"}:
+        for name in {*table.column_names} - {"scenario_id", "recording"}:
             yield "per_scenario", bool((np.abs(np.nan_to_num(numbers(table, name))) <= LARGEST).all())
 
 

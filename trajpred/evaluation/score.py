@@ -25,6 +25,7 @@ from trajpred.evaluation.agents import (
     whole_seconds,
 )
 from trajpred.evaluation.av2_check import Av2Check
+from trajpred.evaluation.recordings import Scenes
 from trajpred.evaluation.results import Evaluation, environment, store_facts
 from trajpred.evaluation.table import FACTS, agent_field
 from trajpred.evaluation.updates import score_streams
@@ -40,7 +41,7 @@ from trajpred.metrics.calibration import laplace_levels
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.checkpoint import code_of
 from trajpred.predictors.derived import StreamedForecast
-from trajpred.predictors.predictions_file import reasons
+from trajpred.predictors.predictions_file import reasons, require_scenes
 from trajpred.predictors.predictor import Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
@@ -81,6 +82,7 @@ def evaluate(
     start = time.monotonic()
     agents_rows = _Rows()
     scenes_rows = _Rows()
+    scored = Scenes(dict(zip(store.scenario_ids, store.recordings, strict=True)))
     scenarios_scored = 0
     step_s = 0.0
     seconds: list[float] = []
@@ -102,6 +104,7 @@ def evaluate(
         recorded = scenarios[0].num_steps - scenarios[0].num_observed
         seconds = [round(steps * step_s, 2) for steps in (agents.valid.shape[1], recorded)]
         scenarios_scored += len(scenarios)
+        scored.add(scenarios)
         values = score_agents(agents, step_s, plausibility)
         if isinstance(forecasts[0], StreamedForecast):
             values |= score_streams(scenarios, forecasts, agents, step_s)
@@ -111,13 +114,14 @@ def evaluate(
             check.add(agents)
     if not scenarios_scored:
         raise DataError(_nothing_to_score(store), file=store.path)
-    table = agents_rows.table()
+    require_scenes(predictor, scored.digests)
+    table = scored.joined(agents_rows.table())
     if not pc.any(table["predicted"]).as_py():
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
     return Evaluation.of_tables(
         table,
-        scenes_rows.table(),
+        scored.joined(scenes_rows.table()),
         predictor=predictor.name,
         how=predictor.how,
         packages=foreign(code),

@@ -1,7 +1,8 @@
-"""Queries on the table of agents: means with bootstrap intervals over scenarios, and paired changes."""
+"""Queries on the table of agents: means with bootstrap intervals over recordings, and paired changes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
 
 RESAMPLES = 10_000
+#: Columns of the scenario of an agent, beside its id: the unit of intervals
+#: (:func:`~trajpred.evaluation.recordings.units`), and :attr:`~trajpred.data.scenario.Scenario.digest`.
+SCENE = ("recording", "digest")
+#: The 97.5 % quantile of the normal law.
+NORMAL = 1.959964
 #: Resamples that are drawn at once.
 CHUNK = 100
 #: Bins of the expected calibration error.
@@ -41,7 +47,7 @@ BOUNDS: dict[str, tuple[float, ...]] = {
 
 
 class Interval(NamedTuple):
-    """A mean over agents, with the bounds of 95 % of its bootstrap resamples of scenarios."""
+    """A mean over agents, with the bounds of 95 % of its bootstrap resamples of recordings."""
 
     mean: float
     low: float
@@ -53,7 +59,7 @@ class Cell(NamedTuple):
 
     Attributes:
         agents: number of those with a value.
-        interval: its bounds are NaN of less than two scenarios.
+        interval: its bounds are NaN of less than two recordings.
     """
 
     agents: int
@@ -149,8 +155,8 @@ def _interval_names(bounds: Sequence[float], is_whole: bool) -> list[str]:
 def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Column] | None = None) -> Summary:
     """Compute the means over all ``agents``, and of the headline metrics those over each part by ``facts``.
 
-    Agents that lack a value do not count. Intervals are by bootstrap over the scenarios of ``agents``: whole
-    scenarios are drawn, because the agents of one are not independent; the same ones for all means.
+    Agents that lack a value do not count. Intervals are by bootstrap over the recordings of ``agents``: whole
+    recordings are drawn, because the agents of one are not independent; the same ones for all means.
 
     Args:
         columns: of the means over all agents; by default all metrics of the table.
@@ -158,7 +164,7 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     Returns:
         By fact and name of the part, :data:`EVERY` for all agents.
     """
-    scene, S = _codes(agents["scenario_id"])
+    scene, S = _recordings(agents)
     keys: list[tuple[str, str, Column]] = []
     sums: list[NDArray[np.float64]] = []
     for fact in ("", *facts):
@@ -176,9 +182,15 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
             keys += [(fact, name, column) for name in names]
     count, total, weight = np.concatenate(sums, axis=2)
     found: Summary = {}
-    for key, agents_of, interval in zip(keys, count.sum(axis=0).tolist(), ratios(total, weight), strict=True):
+    agents_of = count.sum(axis=0).tolist()
+    smallest = total.min(axis=0, initial=0.0).tolist()
+    for number, (key, interval) in enumerate(zip(keys, ratios(total, weight), strict=True)):
         fact, name, column = key
-        found.setdefault((fact, name), {})[column] = Cell(int(agents_of), interval)
+        if interval.low == interval.high:  # none of a few agents missed, say: of others nothing is known
+            interval = Interval(interval.mean, np.nan, np.nan)
+        elif smallest[number] == 0:  # an error cannot be negative
+            interval = interval._replace(low=max(interval.low, 0.0))
+        found.setdefault((fact, name), {})[column] = Cell(int(agents_of[number]), interval)
     return found
 
 
@@ -186,44 +198,64 @@ def scene_cells(scenes: pa.Table, group: str) -> Cells:
     """Compute the means of the joint metrics over the joint scenes of a group, or over their actors."""
     metrics = metrics_of("joint")
     rows = scenes.filter((pc.field("group") == group) & pc.is_valid(pc.field(metrics[0].name)))
-    ones = np.ones(len(rows))
-    weight = np.stack([numbers(rows, metric.weight) if metric.weight else ones for metric in metrics], 1)
-    total = np.stack([numbers(rows, metric.name) for metric in metrics], 1) * weight
+    recording, R = _recordings(rows)
+    total = np.zeros((R, len(metrics)))
+    weight = np.zeros((R, len(metrics)))
+    for column, metric in enumerate(metrics):
+        counted = numbers(rows, metric.weight) if metric.weight else np.ones(len(rows))
+        total[:, column] = np.bincount(recording, numbers(rows, metric.name) * counted, R)
+        weight[:, column] = np.bincount(recording, counted, R)
     cells: Cells = {}
     for metric, interval in zip(metrics, ratios(total, weight), strict=True):
         cells[Column(metric)] = Cell(len(rows), interval)
     return cells
 
 
-def _codes(names: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
-    """Number different names in the order in which they first appear; return their number, too."""
+def _recordings(rows: pa.Table) -> tuple[NDArray[np.int64], int]:
+    """Number the recording of each row ``[N]``, or the scenario without any; return their number, too."""
+    names = rows["recording" if "recording" in rows.column_names else "scenario_id"]
     encoded = names.combine_chunks().dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
 def ratios(total: NDArray[np.float64], weight: NDArray[np.float64]) -> list[Interval]:
-    """Compute the means ``[C]`` of sums ``[S, C]`` of scenarios, with intervals; NaN without weight."""
+    """Compute the means ``[C]`` of sums ``[S, C]`` of recordings, with intervals; NaN without weight."""
     C = total.shape[1]
+    counted = (weight > 0).sum(axis=0).tolist()
     sums = resampled(np.concatenate((total, weight), axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
         drawn = np.divide(sums[:, :C], sums[:, C:], out=sums[:, :C])
         mean = total.sum(axis=0) / weight.sum(axis=0)
-    return [_bounded(value, values) for value, values in zip(mean.tolist(), drawn.T, strict=True)]
+    return [_bounded(*column) for column in zip(mean.tolist(), drawn.T, counted, strict=True)]
 
 
-def _bounded(value: float, drawn: NDArray[np.float64]) -> Interval:
-    """Return a value with the bounds of 95 % of its resamples; those without agents do not count."""
+def _bounded(value: float, drawn: NDArray[np.float64], units: int) -> Interval:
+    """Return a value with the bounds of 95 % of its resamples; those without agents do not count.
+
+    Resamples of few units vary too little: their bounds are moved apart as Student's t law is wider than the
+    normal one. There are none of less than two ``units``.
+    """
     known = drawn[~np.isnan(drawn)]
-    if len(known) == 0:
+    if units < 2 or len(known) == 0:
         return Interval(value, np.nan, np.nan)
     low, high = np.quantile(known, (0.025, 0.975)).tolist()
-    return Interval(value, low, high)
+    wider = student(units - 1) / NORMAL * math.sqrt(units / (units - 1))
+    return Interval(value, value - (value - low) * wider, value + (high - value) * wider)
+
+
+def student(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t law, by the Cornish-Fisher expansion; exact to 4 % from 2."""
+    z = NORMAL
+    second = (z**3 + z) / 4
+    third = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    fourth = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + second / freedom + third / freedom**2 + fourth / freedom**3
 
 
 def resampled(sums: NDArray[np.float64], resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
-    """Draw ``S`` scenarios with replacement, ``R`` times, and add up their ``sums`` ``[S, C]``: ``[R, C]``.
+    """Draw ``S`` recordings with replacement, ``R`` times, and add up their ``sums`` ``[S, C]``: ``[R, C]``.
 
-    Of less than two scenarios there is nothing to draw: ``[0, C]``.
+    Of less than two recordings there is nothing to draw: ``[0, C]``.
     """
     S = len(sums)
     if S < 2:
@@ -252,7 +284,7 @@ def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
 
     ``top ECE`` is that of Guo et al. 2017.
     """
-    scene, scenes = _codes(agents["scenario_id"])
+    scene, scenes = _recordings(agents)
     best = agents["best"].to_numpy()
     probability = agents["probability"].combine_chunks()
     modes = probability.value_lengths().to_numpy()
@@ -269,7 +301,7 @@ def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
         drawn = np.concatenate((sums.sum(axis=0)[None], resampled(sums)))
         with np.errstate(invalid="ignore"):  # without agents
             error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
-        errors[name] = Cell(len(agents), _bounded(float(error[0]), error[1:]))
+        errors[name] = Cell(len(agents), _bounded(float(error[0]), error[1:], scenes))
     return errors
 
 
@@ -277,18 +309,18 @@ class Pairs(NamedTuple):
     """Rows that ``R`` evaluations have in common: agents, or of summaries the agents of a scenario.
 
     Attributes:
-        scenario_id: ``[N]``.
+        rows: ``[N]`` with ``scenario_id`` and, where known, ``recording``.
         agents: ``[N]`` number of those of each row.
         values: by metric ``[R, N]``.
     """
 
-    scenario_id: pa.ChunkedArray
+    rows: pa.Table
     agents: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
 
     def intervals(self, values: dict[str, NDArray[np.float64]]) -> dict[str, Interval]:
         """Compute the mean over agents of each of ``values`` ``[N]``; rows without a value do not count."""
-        scene, S = _codes(self.scenario_id)
+        scene, S = _recordings(self.rows)
         total = np.zeros((S, len(values)))
         weight = np.zeros((S, len(values)))
         for column, of_rows in enumerate(values.values()):
@@ -301,18 +333,19 @@ class Pairs(NamedTuple):
 def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
     """Join evaluations by scenario and track, or by scenario where one is a summary.
 
-    Raises: DataError if they were scored over other seconds, or predict no agent in common; and of summaries
-        if they predict other agents of a scenario.
+    Raises: DataError if they were scored over other seconds or in other scenes of the same names, or predict
+        no agent in common; and of summaries if they predict other agents of a scenario.
     """
     first = evaluations[0]
     by_agent = all(result.agents is not None for result in evaluations)
     keys = ["scenario_id", "track_id"] if by_agent else ["scenario_id"]
     tables = [result.rows(group, by_agent) for result in evaluations]
     shared = set.intersection(*(set(table.column_names) for table in tables))
-    names = [name for name in tables[0].column_names if name in shared - {*keys, "count", "ids"}]
+    names = [name for name in tables[0].column_names if name in shared - {*keys, *SCENE, "count", "ids"}]
     joined = tables[0].append_column("row", pa.array(np.arange(len(tables[0]))))
     for number, (result, table) in enumerate(zip(evaluations, tables, strict=True)):
         both = f"{first.predictor} and {result.predictor}"
+        require_same_scenes(first, result)
         if not len(table):
             raise DataError(f"{result.predictor} predicts no {group} agent to compare by")
         if first.seconds and result.seconds and first.seconds[0] != result.seconds[0]:
@@ -330,7 +363,27 @@ def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
         of_each = [numbers(joined, f"{name} {number}" if number else name) for number in range(len(tables))]
         if not any(np.isnan(column).all() for column in of_each):
             values[name] = np.stack(of_each)
-    return Pairs(joined["scenario_id"], joined["count"].to_numpy(), values)
+    where = [name for name in ("scenario_id", "recording") if name in joined.column_names]
+    return Pairs(joined.select(where), joined["count"].to_numpy(), values)
+
+
+def require_same_scenes(first: Evaluation, second: Evaluation) -> None:
+    """Raise DataError if scenarios of one name were other scenes, as far as the evaluations have digests."""
+    for group in first.per_scenario.keys() & second.per_scenario.keys():
+        tables = [first.per_scenario[group], second.per_scenario[group]]
+        if any("digest" not in table.column_names for table in tables):
+            continue
+        known, other = [_digests(table) for table in tables]
+        differing = [name for name, digest in other.items() if known.get(name, digest) != digest]
+        if differing:
+            both = f"{first.predictor} and {second.predictor} were scored in other scenes"
+            names = f"{differing[0]} and {len(differing) - 1} more have the same names"
+            problem = f"{both}: {names}, but another last observed second, or other positions"
+            raise DataError(f"{problem}: evaluate both on one store")
+
+
+def _digests(rows: pa.Table) -> dict[str, int]:
+    return dict(zip(rows["scenario_id"].to_pylist(), rows["digest"].to_pylist(), strict=True))
 
 
 class Change(NamedTuple):
@@ -361,7 +414,7 @@ def change(first: Sequence[Evaluation], second: Sequence[Evaluation], group: str
         differences[metric] = values[: len(first)].mean(axis=0) - values[len(first) :].mean(axis=0)
     by_scenario: dict[str, float] = {}
     if "minFDE6" in differences:
-        rows = pa.table({"id": paired.scenario_id, "change": differences["minFDE6"]})
+        rows = pa.table({"id": paired.rows["scenario_id"], "change": differences["minFDE6"]})
         means = rows.group_by("id", use_threads=False).aggregate([("change", "mean")])
         means = means.sort_by("change_mean")
         by_scenario = dict(zip(means["id"].to_pylist(), means["change_mean"].to_pylist(), strict=True))

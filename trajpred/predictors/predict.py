@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError, require
-from trajpred.predictors.prediction_rows import SCHEMA, X, Y
+from trajpred.predictors.prediction_rows import DIGESTS, SCHEMA, X, Y
 from trajpred.predictors.predictor import Batch, Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
@@ -64,13 +65,15 @@ def predict(
     batches = forecast_store(
         predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=progress
     )
-    return write_predictions(out, _of_agents(batches, agents))
+    digests: dict[str, int] = {}
+    return write_predictions(out, _of_agents(batches, agents, digests), digests)
 
 
-def _of_agents(batches: Iterable[Batch], agents: Agents) -> Iterator[Forecast]:
-    """Yield the forecasts of several batches, reduced to the tracks to predict."""
+def _of_agents(batches: Iterable[Batch], agents: Agents, digests: dict[str, int]) -> Iterator[Forecast]:
+    """Yield the forecasts of several batches, reduced to the tracks to predict; add their scenes' digests."""
     for scenarios, forecasts in batches:
         for scenario, forecast in zip(scenarios, forecasts, strict=True):
+            digests[scenario.scenario_id] = scenario.digest
             yield forecast.of(tracks_to_predict(scenario, agents))
 
 
@@ -81,11 +84,15 @@ def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
     return scenario.tracks.track_id[focal | (scenario.tracks.category >= lowest)]
 
 
-def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> tuple[int, int]:
+def write_predictions(
+    path: str | Path, forecasts: Iterable[Forecast], digests: Mapping[str, int] | None = None
+) -> tuple[int, int]:
     """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
 
     Forecasts are consumed one by one and written in order; one without tracks adds no row. av2's class reads
     files of 60 steps only, and sorts modes by probability, equal ones in any order.
+    :attr:`~trajpred.data.scenario.Scenario.digest` of each scenario goes into the metadata of the file, when
+    all forecasts are written: the file is then not scored on other scenes of the same names.
 
     Returns the numbers of scenarios and tracks that were written.
 
@@ -107,6 +114,8 @@ def write_predictions(path: str | Path, forecasts: Iterable[Forecast]) -> tuple[
                     raise DataError(f"scenario {name} was forecast twice", file=path)
                 tracks[name] = len(forecast.track_id)
             writer.write_table(_to_table(chunk))
+        if digests:
+            writer.add_key_value_metadata({DIGESTS: json.dumps(digests)})
     written = [count for count in tracks.values() if count > 0]
     return len(written), sum(written)
 

@@ -9,6 +9,7 @@ of the mode, without which all are equally likely. It names no tracks: each is t
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,6 +43,8 @@ SCHEMA = pa.schema(
 )
 #: A file that claims more rows or uncompressed bytes per byte than this is rejected as damaged.
 MAX_PER_BYTE = 100
+#: The key of the digests of the scenes, JSON, in the metadata of a parquet file.
+DIGESTS = b"trajpred.scenes"
 #: The suffix of HDF5 files, the name of their dataset, and F, the steps of every mode.
 H5 = ".h5"
 H5_DATASET = "argoverse_forecasting"
@@ -115,6 +118,16 @@ class Tracks:
         columns = {name: getattr(self, name)[kept] for name in ("scenario", "track_id", "steps", "modes")}
         rows = kept[self.owner]
         return replace(self, **columns, row=self.row[rows], probability=self.probability[rows])
+
+
+def read_digests(path: Path) -> dict[str, int]:
+    """Return the digest of each scenario, as far as the metadata of a parquet file tells."""
+    text = (pq.read_metadata(path).metadata or {}).get(DIGESTS)
+    try:
+        digests = json.loads(text) if text else {}
+        return {str(name): int(value) for name, value in digests.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"has damaged metadata ({error})", file=path) from None
 
 
 def read_rows(path: Path) -> Rows:

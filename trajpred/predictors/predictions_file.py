@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import norm
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
+from trajpred.errors import DataError
 from trajpred.features.agents import last_poses
 from trajpred.predictors.baselines import last_observed
 from trajpred.predictors.prediction_rows import (
@@ -28,6 +29,7 @@ from trajpred.predictors.prediction_rows import (
     Tracks,
     check,
     group_tracks,
+    read_digests,
     read_rows,
     read_submission,
     sort_modes,
@@ -54,6 +56,7 @@ class PredictionsFile:
         problems: by scenario, problems in sentences; the tracks they name are omitted.
         note: a remark on the whole file, usually empty.
         names_tracks: tracks have their own ids; otherwise each is the focal one of its scenario.
+        digests: :attr:`~trajpred.data.scenario.Scenario.digest` of scenarios, as far as the file has them.
     """
 
     path: Path
@@ -63,6 +66,7 @@ class PredictionsFile:
     problems: dict[str, list[str]]
     note: str
     names_tracks: bool
+    digests: dict[str, int]
     _rows: Rows
     _tracks: Tracks
     _range: dict[str, slice]
@@ -182,6 +186,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
         problems=problems,
         note=note,
         names_tracks=not is_submission,
+        digests={} if is_submission else read_digests(path),
         _rows=rows,
         _tracks=tracks,
         _range=dict(zip(ids, map(slice, bounds[:-1], bounds[1:]), strict=True)),
@@ -247,6 +252,19 @@ def misplaced(scenario: Scenario, forecast: Forecast) -> list[str]:
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:
     """List the predictions files among the members of a predictor."""
     return [member for member in predictor.members if isinstance(member, FilePredictor)]
+
+
+def require_scenes(predictor: Predictor, digests: Mapping[str, int]) -> None:
+    """Raise DataError if a predictions file was made of other scenes than those with these ``digests``."""
+    for member in predictions_files(predictor):
+        of_file = member.file.digests
+        other = [name for name, digest in digests.items() if of_file.get(name, digest) != digest]
+        if other:
+            problem = (
+                f"was predicted in other scenes: {other[0]} and {len(other) - 1} more have the same names,"
+            )
+            advice = "but another last observed second, or other positions: predict this store"
+            raise DataError(f"{problem} {advice}", file=member.file.path)
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:

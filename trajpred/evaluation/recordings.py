@@ -1,0 +1,78 @@
+"""The scenes that were scored: the recording or block of time of each, for intervals, and its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from trajpred.data.scenario import Scenario
+
+#: Fewer recordings are divided into blocks of time.
+FEW_RECORDINGS = 10
+#: Windows that follow each other in a block of time.
+BLOCK_WINDOWS = 3.0
+
+
+def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: float) -> list[str]:
+    """Return what each window ``[S]`` is drawn with for intervals: its recording, or a block of its time.
+
+    Windows that overlap are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
+    blocks of :data:`BLOCK_WINDOWS` windows that follow each other: then windows of two blocks overlap only at
+    the border between them.
+
+    Args:
+        recordings: of each window.
+        start_s: ``[S]`` seconds at which the windows start.
+        window_s: seconds of a window.
+
+    Example:
+        >>> units(["a", "a", "a"], np.array([0.0, 1.0, 40.0]), 11.0)
+        ['a 0', 'a 0', 'a 1']
+    """
+    names, recording = np.unique(list(recordings), return_inverse=True)
+    if not 0 < len(names) < FEW_RECORDINGS:
+        return list(recordings)
+    first = np.full(len(names), np.inf)
+    np.minimum.at(first, recording, start_s)
+    block = np.floor((start_s - first[recording]) / (BLOCK_WINDOWS * window_s)).astype(int)
+    if len(names) == len(recordings):  # no two windows have one recording
+        return list(recordings)
+    return [f"{name} {number}" for name, number in zip(recordings, block.tolist(), strict=True)]
+
+
+class Scenes:
+    """Scenarios that were scored.
+
+    Args:
+        recordings: the recording of each scenario of the store.
+
+    Attributes:
+        digests: :attr:`~trajpred.data.scenario.Scenario.digest` by id.
+    """
+
+    def __init__(self, recordings: Mapping[str, str]) -> None:
+        self.digests: dict[str, int] = {}
+        self._recordings = recordings
+        self._start_s: list[float] = []
+        self._window_s = 0.0
+
+    def add(self, scenarios: Sequence[Scenario]) -> None:
+        """Add scenarios."""
+        for scenario in scenarios:
+            self.digests[scenario.scenario_id] = scenario.digest
+            self._start_s.append(float(scenario.timestamps_ns[0]) * 1e-9)
+            self._window_s = max(self._window_s, scenario.num_steps * scenario.step_s)
+
+    def joined(self, rows: pa.Table) -> pa.Table:
+        """Return ``rows`` with the columns :data:`~trajpred.evaluation.table.SCENE` after the first one."""
+        ids = list(self.digests)
+        recordings = [self._recordings[name] for name in ids]
+        of_windows = units(recordings, np.array(self._start_s), self._window_s)
+        index = pc.index_in(rows["scenario_id"], pa.array(ids))
+        rows = rows.add_column(1, "recording", pa.chunked_array([of_windows]).take(index))
+        digests = pa.chunked_array([pa.array(list(self.digests.values()), pa.int64())])
+        return rows.add_column(2, "digest", digests.take(index))
