@@ -138,7 +138,7 @@ def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
-    store_path: Path, tmp_path: Path
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train.train(tiny(store_path, tmp_path, *SHORT))
     run = tmp_path / "forecaster" / "version_0"
@@ -146,6 +146,13 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     assert resumed is not None
     assert resumed.folder == run
     assert f"store: {store_path}" in (run / "config.yaml").read_text(), "its own config"
+    config = (run / "config.yaml").read_bytes()
+    capsys.readouterr()
+    train.train(["--resume", str(run), "--trainer.max_steps=1"])
+    assert "Nothing was trained: " in capsys.readouterr().out
+    with pytest.raises(DataError, match="give --resume or --weights, not both"):
+        train.train(["--resume", str(run), "--weights", "argoverse-nano"])
+    assert (run / "config.yaml").read_bytes() == config
     copy = tmp_path / "saved" / "last.ckpt"
     copy.parent.mkdir()
     shutil.copyfile(run / "checkpoints" / "last.ckpt", copy)

@@ -18,7 +18,7 @@ import pytorch_lightning as pl
 import torch
 from jsonargparse import ArgumentError, Namespace
 from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from trajpred.data.files import naming_disk_errors
@@ -91,6 +91,11 @@ def last_checkpoint(trainer: pl.Trainer) -> Path:
     return next(saver.path for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
 
 
+def has_trained(trainer: pl.Trainer) -> bool:
+    """Return whether a training has begun, or continued where it was stopped."""
+    return any(saver.began for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
+
+
 def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: Path | None) -> None:
     """Train to the end, from ``checkpoint`` if there is one.
 
@@ -151,6 +156,16 @@ class TrainedRun:
     pictures: int
 
 
+class SaveConfig(SaveConfigCallback):
+    """Write ``config.yaml`` when the first step begins: settings that are refused change nothing in a run."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        pass
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().setup(trainer, pl_module, "fit")
+
+
 class TrainCLI(LightningCLI):
     """Build model, data and trainer from YAML files and options."""
 
@@ -176,6 +191,7 @@ class TrainCLI(LightningCLI):
             seed_everything_default=0,
             auto_configure_optimizers=False,
             trainer_defaults=TRAINER_DEFAULTS,
+            save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
             # An abbreviation would hide a mistyped name.
             parser_kwargs={
@@ -361,6 +377,10 @@ def train(args: Sequence[str]) -> TrainedRun | None:
     with lock_run(cli.trainer), naming_disk_errors(folder):
         fit(cli.trainer, cli.model, cli.datamodule, cli.resume)
     checkpoint = best_checkpoint(cli.trainer)
+    at_end = cli.resume is not None and checkpoint is not None and not has_trained(cli.trainer)
+    if at_end and cli.trainer.is_global_zero:
+        advice = "give more epochs with --trainer.max_epochs, or steps with --trainer.max_steps"
+        print(f"Nothing was trained: {cli.resume} has been trained to its end; {advice}")
     if checkpoint is None and cli.resume is not None and cli.trainer.checkpoint_callbacks:
         finished = "has been trained to its end: give more epochs with --trainer.max_epochs"
         raise DataError(finished, file=cli.resume)
