@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the command line reports errors before NumPy is loaded
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-#: Maximum number of characters that a message quotes of a value.
+#: Longest quotation of a value in a message (characters).
 MAX_QUOTED = 80
 #: Maximum number of characters of a message.
 MAX_MESSAGE = 1_000

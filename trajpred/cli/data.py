@@ -87,7 +87,7 @@ def prepare(
             options of their own, which --source NAME --help lists: argoverse2-sensor, commonroad,
             scenarionet for nuScenes, Waymo and others in its format, and table for your own CSV and parquet
             files.
-        raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/; of tables also a file.
+        raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/; for tables, a file too.
             By default the sample.
         store: Target folder; by default that of the sample.
         workers: Processes; -1 for all cores.

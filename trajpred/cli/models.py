@@ -99,7 +99,7 @@ def predict(
         store: Folder written by prepare; by default the sample's.
         split: train, val or test; scenarios without a labelled future are predicted too.
         half: Predict only this half of the split (docs/how-to/evaluate.md).
-        agents: focal (single-agent challenge), or scored (multi-agent challenge): of a model with --joint.
+        agents: focal (single-agent challenge), or scored (multi-agent challenge; a model needs --joint).
         joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints, whose modes are merged with those of the first.

@@ -168,7 +168,7 @@ def stress(
     Example: trajpred stress --checkpoint argoverse-nano --perturb all --group moving
 
     Args:
-        checkpoint: As of evaluate; predictions files are fixed.
+        checkpoint: As for evaluate, without predictions files, which are fixed.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
         half: Evaluate only this half of the split.
@@ -186,7 +186,7 @@ def stress(
             the predictions change between them.
         every_s: Seconds between updates.
         group: Agents of the tables, by default focal.
-        plausibility: Also plausibility and calibration, as of evaluate.
+        plausibility: Also plausibility and calibration, as for evaluate.
         out: Write the table of agents (.parquet), the summaries (.json), or what is printed (.md).
         workers: Processes that run a model on the CPU; -1 for all cores.
     """

@@ -99,8 +99,8 @@ def visualize(
             probable joint mode (joint); or show, in the web page, what was predicted at earlier times, and
             plot how it changes (updates).
         without: Also predict without these tracks, by id, or without the nearest road user (nearest).
-        view: Half the side of the picture in metres, by default the focal agent's futures fit; of a map also
-            x and y of the middle, before it.
+        view: Half the side of the picture in metres; by default the focal agent's futures fit. For a map, x
+            and y of the middle come before it.
         theme: light, or dark for screens; the web page has both.
         paper_mm: Draw for papers, in this width on paper, such as 85 for a column: without caption and
             legend, which becomes a file beside the picture. Text keeps its size in points.

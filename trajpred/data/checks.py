@@ -122,9 +122,9 @@ def _whole(value: Any) -> int:
     return number
 
 
-#: Maximum number of characters in an array of strings: NumPy reserves the longest length for each of them.
+#: Largest array of strings (characters in all): NumPy reserves the longest length for each string.
 MAX_CHARACTERS = 2**24
-#: Maximum number of characters of the name of a scenario, track or city.
+#: Longest name of a scenario, track or city (characters).
 MAX_NAME = 256
 
 

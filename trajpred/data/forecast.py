@@ -24,7 +24,7 @@ STILL_STEP = 0.05
 SAME_PROBABILITY = 1e-6
 #: Least weight of a mode in a mean; probabilities may be 0.
 MIN_WEIGHT = 1e-9
-#: Number of assignments to clusters. More of them change no mean error of 4,007 scenes by a millimetre.
+#: Rounds of assignment to clusters. More rounds change no mean error over 4,007 scenes by a millimetre.
 ROUNDS = 3
 #: Distance (metres, as :func:`cluster_modes` measures it) below which modes are equally close to
 #: :func:`join_modes`.

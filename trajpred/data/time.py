@@ -21,15 +21,15 @@ FEWEST_INTERVALS = 5
 JITTER = 0.1
 #: Share of a step by which times scatter at most around a grid that is clearly theirs.
 CLEAR = 0.12
-#: Recorded time, as a multiple of that of all frames at their median interval, up to which few are lost.
+#: Few frames are lost if the recorded time is at most this multiple of their number at the median interval.
 FEW_LOST = 1.15
 #: Share of the distance between a late frame and its step by which a clock follows the frame.
 FOLLOWED = 0.2
-#: Number of times that the step of a grid is fitted anew.
+#: How often the step of a grid is refitted.
 REFINEMENTS = 3
-#: Share of a step by which times may differ and still be the same.
+#: Largest difference of times that count as the same, as a share of a step.
 SAME_TIME = 0.01
-#: Fewest seconds between the frames of a recording: a lower number is of another unit.
+#: Shortest interval between frames (s): a smaller number means another unit.
 SHORTEST_STEP_S = 0.005
 #: Longest interval between frames (s): a larger number means another unit.
 LONGEST_STEP_S = 10.0

@@ -36,7 +36,7 @@ from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 
-#: The oldest operator set that has all operators of the graphs, and the newest that was tested.
+#: Oldest ONNX operator set with all operators of the graphs, and the newest that was tested.
 OPSETS = (20, 23)
 #: What a bundle holds: the whole model, or the encoder without a decoder.
 Part = Literal["all", "encoder"]

@@ -29,7 +29,7 @@ from trajpred.onboard.encoder import AGENT_STATE
 BEYOND_M = 1e6
 #: Scene sizes of padded inputs -> those of rows without padding.
 REAL = {"A": "a", "L": "l"}
-#: Ports that hold the fields of the nodes of a batch, whose own names lack the kind of node.
+#: Ports for the fields of nodes in a batch, whose own names lack the kind of node.
 FIELDS = {
     "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
     "lane": ("lane_token", "lane_position", "lane_heading", "lane_eigenvectors"),

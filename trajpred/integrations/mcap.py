@@ -32,7 +32,7 @@ ROAD = "/trajpred/road"
 SCENE = "/trajpred/scene"
 #: Topic of the viewpoint; not /tf, where its transforms would contradict those of a vehicle.
 VIEW = "/trajpred/view"
-#: Share of the way to the mean of all objects that the viewpoint moves with each update.
+#: How far the viewpoint moves towards the mean of all objects with each update, as a share of the way.
 FOLLOW = 0.05
 
 

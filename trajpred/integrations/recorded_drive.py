@@ -40,7 +40,7 @@ LABELS = (
 NO_ORIENTATION = 0
 #: Autoware's ``orientation_availability`` of unknown sign; its third value is a known orientation.
 UNSIGNED_ORIENTATION = 1
-#: What repairs the files of a recorder that was killed, by the ending of their names.
+#: Advice on repairing the files of a killed recorder, by suffix.
 _REPAIR = {
     ".mcap": "`mcap recover` repairs files of a killed recorder",
     ".db3": "`sqlite3 drive.db3 .recover` repairs files of a killed recorder",

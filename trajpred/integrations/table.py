@@ -39,7 +39,7 @@ from trajpred.sources.tables import (
 )
 from trajpred.sources.windows import Found, Windows, split_recordings
 
-#: Rows that are read at once, of as many recordings of a file as there are.
+#: Rows to read at once, from however many recordings of a file.
 MAX_ROWS = 2**21
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # tables of results need no torch
     from torch import Tensor
 
 Kind = Literal["displacement", "plausibility", "calibration", "joint", "streaming"]
-#: The number of modes of breakdowns, of metrics by seconds ahead, and of the page.
+#: Number of modes in breakdowns, in metrics by seconds ahead, and on the page.
 MODES = 6
 
 

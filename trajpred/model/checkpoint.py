@@ -28,7 +28,7 @@ CALIBRATION = "trajpred_calibration"
 PLAIN = (CONFIG, TRAINING, CALIBRATION)
 #: Limit of numbers that JSON and JavaScript hold exactly.
 MAX_INTEGER = 2**53
-#: Characters of the name of a module that is repeated in a message.
+#: Longest module name (characters) that a message repeats.
 MAX_NAME = 80
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -28,7 +28,7 @@ from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
 THREADING = {"session.intra_op.allow_spinning": "0", "session.dynamic_block_base": "4"}
 #: The types of ports by onnxruntime's names.
 DTYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(bool)": "bool"}
-#: Fields of agents that are inputs of the graphs, named ``agent_*`` there.
+#: Fields of agents that the graphs take as inputs named ``agent_*``.
 AGENT_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
 
 

@@ -18,7 +18,7 @@ from trajpred.errors import require
 
 #: Binary digits of the fraction of the types that may be too coarse for times.
 _DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
-#: Share of a step that a time must resolve: more would be jitter of the velocities.
+#: Share of a step that a time must resolve: a coarser time makes velocities jitter.
 _RESOLVED = 0.1
 
 

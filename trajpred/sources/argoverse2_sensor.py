@@ -141,7 +141,7 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
     heading[row, step] = direction(rotated_ahead)
     position[-1, recorded] = translation[at[steps], :2]
     heading[-1, recorded] = direction(ahead[at[steps], :2])
-    # The category of each track is that of its first box; the ego vehicle has none.
+    # A track has the category of its first box; the ego vehicle has none.
     types: list[int] = []
     trailers: list[bool] = []
     for category in (*kinds, "REGULAR_VEHICLE"):

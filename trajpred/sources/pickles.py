@@ -335,7 +335,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "builtins.bytearray": _bytes,
     "_codecs.encode": _encoded,
 }
-#: The types that data name without calling them: of arrays, and of the defaults of dicts.
+#: Types that data name without calling them: for arrays, and for the defaults of dicts.
 _TYPES = {"numpy.ndarray"}
 for _type in ("int", "long", "float", "bool", "str", "unicode", "list", "dict", "set"):
     _TYPES.add(f"builtins.{_type}")

@@ -48,7 +48,7 @@ SHORTEST_STEP_S = 0.001
 PAUSE_S = 86_400.0
 #: Share of distinct times among rows below which float32 may have rounded them.
 ROUNDED = 0.1
-#: Greatest deviation of the speeds of positions from those that are given.
+#: Largest deviation of given speeds from those of the positions.
 SPEED_RATIO = 1.1
 
 

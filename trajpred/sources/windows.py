@@ -27,7 +27,7 @@ MOVED_M = 2.0
 ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
 #: The text that is hashed to choose the split of a recording.
 SPLIT = "split of the recording {}"
-#: Fraction of the recordings, or of the only one, that becomes the split ``val``.
+#: Fraction of the recordings, or of a single recording, for the split ``val``.
 VAL_FRACTION = 0.2
 
 

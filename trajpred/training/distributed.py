@@ -17,7 +17,7 @@ from torch import Tensor, distributed
 from trajpred.data.environment import cores, threads_alone
 from trajpred.errors import DataError
 
-#: Scenes of a step that are worth a process of their own.
+#: Least number of scenes per step that are worth another process.
 SCENES_PER_PROCESS = 4
 #: Precisions of a training: for the others, Lightning converts the model's weights but not the scenes.
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")

@@ -23,7 +23,7 @@ from trajpred.training.settings import ABSENT, differences
 
 #: Defaults of the trainer: few epochs, since the model is trained already.
 TRAINER = {"max_epochs": 20, "check_val_every_n_epoch": 5}
-#: The default peak of the learning rate, a tenth of that of a small model's own training.
+#: Default peak of the learning rate, a tenth of what a small model is trained with from scratch.
 LEARNING_RATE = 2e-4
 #: Settings that are listed in a message.
 MAX_LISTED = 4

@@ -31,7 +31,7 @@ from trajpred.training.losses import (
 )
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
-#: Key in a checkpoint of the states of torch's random generators: for each process, by type of device.
+#: Checkpoint key for the states of torch's random generators: for each process, by type of device.
 RANDOM = "trajpred_random"
 
 

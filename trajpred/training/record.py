@@ -23,7 +23,7 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation.results import environment, store_facts
 from trajpred.model.checkpoint import TRAINING
 
-#: Facts of a record that determine the batches of an epoch, besides the store.
+#: Facts in a record that, with the store, determine the batches of an epoch.
 BATCH_FACTS = (
     "seed",
     "batch_size",
@@ -68,7 +68,7 @@ class TrainingRecord(pl.Callback):
         self.weights = weights
         self.licence = ""
         self.earlier_s = 0.0
-        #: Facts that must not change, of a run that resumes within an epoch.
+        #: Facts that must not change if a run resumes within an epoch.
         self.required: dict[str, Any] = {}
         self.start_s = time.monotonic()
         self.fixed: dict[str, Any] = {}

@@ -173,7 +173,7 @@ class TrainCLI(LightningCLI):
     start: Start | None = None
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
-    #: The settings of the logger of a run that is resumed in its folder.
+    #: Logger settings for a run that is resumed in its folder.
     logger: Any = None
 
     def __init__(self, args: Sequence[str]) -> None:

@@ -26,9 +26,9 @@ LABEL_SIZE = 7.0
 FOCAL_WIDTHS = (1.3, 3.0)
 #: Line widths of other agents' modes.
 OTHER_WIDTHS = (0.6, 1.4)
-#: Line widths where each agent has only one mode: of agents that do not meet the focal agent, and that do.
+#: Line widths if every agent has one mode: for agents that do not meet the focal agent, and those that do.
 SINGLE_WIDTHS = (1.1, 2.0)
-#: The only mode of an agent that does not meet the focal agent has the colour of this probability.
+#: Colour, as a probability, for the only mode of an agent that does not meet the focal agent.
 QUIET = 0.03
 #: Futures meet where they come as near as this (metres) …
 MEETING_M = 4.0

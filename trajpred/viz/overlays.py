@@ -24,7 +24,7 @@ from trajpred.viz.view import View, add_lines, add_polygons, focal_position, per
 MIN_STRENGTH = 0.12
 #: Width (points) of modes without the removed road users: wider than the recorded ones with their borders.
 RIBBON_WIDTH = 6.5
-#: Opacity of such a mode of probability 0; one of probability 1 is opaque.
+#: Opacity of such a mode at probability 0; at probability 1 it is opaque.
 WEAKEST_RIBBON = 0.15
 #: Dash and gap of the outlines of removed road users (points).
 REMOVED_DASHES = (0.0, (2.2, 1.1))

@@ -63,7 +63,7 @@ SOLID = (0.0, ())
 #: Fixed, so that pictures are comparable; the square root spreads the low values typical of six modes.
 PROBABILITY_NORM = PowerNorm(0.5, vmin=0.0, vmax=1.0)
 PROBABILITY_TICKS = (0.0, 0.05, 0.2, 0.5, 1.0)
-#: Opacity of a mode of probability 0; one of probability 1 is opaque.
+#: Opacity of a mode at probability 0; at probability 1 it is opaque.
 MIN_OPACITY = 0.65
 
 

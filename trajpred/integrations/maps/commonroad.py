@@ -10,7 +10,7 @@ from trajpred.errors import require
 from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type
 from trajpred.sources.reading import MapProblems, as_number, integer
 
-#: Types of lanelets that are lanes of their own kind, and those that road users do not drive on.
+#: Lanelet types with a lane type of their own, and those that nobody drives on.
 LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}
 LEFT_OUT = {
     "sidewalk",
@@ -24,7 +24,7 @@ LEFT_OUT = {
 }
 #: Users of a lanelet in both directions that make it a lane in both.
 _VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
-#: What an intersection calls the lanelets that lead through it, in files of earlier and of later versions.
+#: Names for the lanelets that lead through an intersection, in earlier and later versions of the format.
 _ONWARD = {
     "successorsLeft",
     "successorsStraight",

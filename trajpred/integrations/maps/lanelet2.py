@@ -19,7 +19,7 @@ from trajpred.errors import DataError, require, require_finite
 from trajpred.integrations.maps.segments import Lane, Line, MapParts, is_simple, mark_type, require_length
 from trajpred.sources.reading import integer
 
-#: The lane type of each subtype of lanelets that road users drive on; others are left out.
+#: Lane type for each subtype of drivable lanelet; others are left out.
 LANE_TYPE = {
     "road": "VEHICLE",
     "highway": "VEHICLE",

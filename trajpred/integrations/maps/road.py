@@ -209,7 +209,7 @@ def _points(factors: Values, p: Values) -> Values:
     return (factors @ np.stack((p**0, p, p**2, p**3))).T
 
 
-#: The lane type of each type of lanes that road users drive on; others are left out.
+#: Lane type for each type of drivable lane; others are left out.
 LANE_TYPE = {
     "driving": "VEHICLE",
     "entry": "VEHICLE",
