@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,9 @@ def drive_of(scenario: Scenario) -> list[dict[str, Any]]:
         reversed_["kinematics"]["orientation_availability"] = 1
         reversed_["kinematics"]["twist_with_covariance"]["twist"]["linear"]["x"] *= -1
         classless["classification"] = []
+        same_id = deepcopy(message["objects"][-1])
+        same_id["kinematics"]["pose_with_covariance"]["pose"]["position"]["x"] += 500.0
+        message["objects"].append(same_id)
     messages[ELSEWHERE]["header"]["frame_id"] = "base_link"
     return messages
 
@@ -182,6 +186,7 @@ def assert_same_message(found: dict[str, Any], expected: Any) -> None:
     stamp = found["header"]["stamp"]
     assert (stamp["sec"], stamp["nanosec"]) == (expected.header.stamp.sec, expected.header.stamp.nanosec)
     assert len(found["objects"]) == len(expected.objects) > 5
+    assert len({bytes(item.object_id.uuid) for item in expected.objects}) == len(expected.objects)
     for theirs, ours in zip(found["objects"], expected.objects, strict=True):
         assert theirs["object_id"]["uuid"] == list(ours.object_id.uuid)
         assert theirs["existence_probability"] == ours.existence_probability

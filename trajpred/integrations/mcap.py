@@ -19,6 +19,7 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, Tracks
 from trajpred.integrations.recorded_drive import TrackedObjects, ros_messages, ros_types
+from trajpred.onboard.lane_cache import MAX_COORDINATE
 from trajpred.onboard.stream import OnboardForecast
 from trajpred.viz.agent_layer import RECTANGLE, ago
 from trajpred.viz.scene import future_rows
@@ -370,8 +371,9 @@ def predicted_objects(
 ) -> Any:
     """Build the message that predicts the tracked objects of another; one path or more for each.
 
-    Those without futures, or whose pose is not finite, are omitted. Header, id, classification, shape,
-    existence and initial kinematics are those of the tracked object. Paths start at its pose, the most
+    Those without futures, or whose pose is not finite, are omitted, and of several objects with the same id
+    all but the one that was predicted: the first whose position can be used. Header, id, classification,
+    shape, existence and initial kinematics are those of the tracked object. Paths start at its pose, the most
     probable first; their confidences are probabilities of the forecast. Modes below ``min_probability`` are
     omitted, except an object's most probable one; the others keep theirs.
 
@@ -382,7 +384,12 @@ def predicted_objects(
     new = ros_messages()
     predicted: list[Any] = []
     rows = forecast.rows(np.array(tracked.track_id, np.str_)).tolist()
-    for tracked_object, row in zip(tracked.message.objects, rows, strict=True):
+    usable = np.all(np.abs(tracked.position) <= MAX_COORDINATE, axis=1).tolist()
+    seen: set[int] = set()
+    for tracked_object, row, is_usable in zip(tracked.message.objects, rows, usable, strict=True):
+        if not is_usable or row in seen:
+            continue
+        seen.add(row)
         kinematics = tracked_object.kinematics
         pose = kinematics.pose_with_covariance
         if row < 0 or not _is_finite(pose.pose):

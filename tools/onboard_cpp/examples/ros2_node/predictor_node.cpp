@@ -100,6 +100,12 @@ onboard::Point to_velocity(const Vector3& linear, double heading) {
   return onboard::Rotation(heading)({linear.x, linear.y});
 }
 
+// Whether a detection there is used, and not omitted.
+bool is_usable(const Pose& pose) {
+  const auto& p = pose.position;
+  return std::abs(p.x) <= onboard::MAX_COORDINATE && std::abs(p.y) <= onboard::MAX_COORDINATE;
+}
+
 bool is_finite(const Pose& pose) {
   const auto& p = pose.position;
   const auto& q = pose.orientation;
@@ -190,7 +196,8 @@ PredictedPath to_path(const Pose& start, const onboard::Forecast& forecast, std:
   return path;
 }
 
-// Adds the futures to the tracked objects; those without any are left out.
+// Adds the futures to the tracked objects; those without any are left out, and of several objects with the
+// same id all but the one that was predicted, the first that is usable.
 PredictedObjects to_message(const TrackedObjects& tracked, const onboard::Forecast& forecast, double step_s) {
   std::map<std::string, std::size_t> row_of;
   for (std::size_t row = 0; row < forecast.size(); ++row) row_of[forecast.track_id[row]] = row;
@@ -200,8 +207,10 @@ PredictedObjects to_message(const TrackedObjects& tracked, const onboard::Foreca
     const auto found = row_of.find(to_hex(object.object_id));
     const auto& motion = object.kinematics;
     const Pose& pose = motion.pose_with_covariance.pose;
-    if (found == row_of.end() || !is_finite(pose)) continue;
+    if (found == row_of.end() || !is_usable(pose)) continue;
     const std::size_t track = found->second;
+    row_of.erase(found);
+    if (!is_finite(pose)) continue;
     PredictedObject predicted;
     predicted.object_id = object.object_id;
     predicted.existence_probability = object.existence_probability;
