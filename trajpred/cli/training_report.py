@@ -88,9 +88,16 @@ def _compare(results: Mapping[str, Evaluation]) -> None:
     print(f"Validation, {trained.data}. {NOTE}\n")
     show([interval_table(recipes, group) for group in groups], note="")
     for name, result in results.items():
-        if name.startswith("before") and compare([trained], [result], group=groups[0]).low > 0:
+        if not name.startswith("before"):
+            continue
+        worse = [
+            metric
+            for metric in ("minFDE6", "minFDE1")
+            if compare([trained], [result], metric, groups[0]).low > 0
+        ]
+        if worse:
             advice = f"go on using {result.predictor}, or lower --model.optimizer.learning_rate"
-            print(f"Fine-tuning has made the minFDE6 of {groups[0]} agents worse: {advice}.\n")
+            print(f"Fine-tuning has made the {' and '.join(worse)} of {groups[0]} agents worse: {advice}.\n")
 
 
 def _draw(
@@ -137,6 +144,7 @@ def _advise(rows: ScenarioStore, checkpoint: Path, run: Path | None) -> None:
     pictures = (run or Path()) / "pictures"
     print("Next:")
     print(f"  trajpred visualize {options} --out {shlex.quote(str(pictures))}")
-    print(f"  trajpred evaluate {options} --by all")
+    half = f" --half {rows.half}" if rows.half else ""
+    print(f"  trajpred evaluate {options}{half} --by all")
     if run is not None and any(run.glob("events.*")):
         print(f"  tensorboard --logdir {shlex.quote(str(run))}")
