@@ -244,11 +244,11 @@ def export(
         return 0
     from trajpred.store.sample import store_words
 
-    words = ["--checkpoint", str(out), *store_words(rows.path)]
+    data = store_words(rows.path)
     if split != "val":
-        words += ["--split", split]
-    print(f"Run it:  trajpred replay --bundle {shlex.quote(str(out))}")
-    print(f"Score it: trajpred evaluate {shlex.join(words)}")
+        data += ["--split", split]
+    print(f"Run it:  trajpred replay {shlex.join(['--bundle', str(out), *data])}")
+    print(f"Score it: trajpred evaluate {shlex.join(['--checkpoint', str(out), *data])}")
     return 0
 
 

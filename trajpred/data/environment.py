@@ -100,5 +100,7 @@ def has_av2() -> bool:
 def require_av2() -> None:
     """Raise :class:`DataError` if av2 is not installed."""
     if not has_av2():
-        why = "it has no wheel for Python 3.13 and newer"
-        raise DataError(f"needs av2, which is not installed ({why}): pip install av2")
+        advice = "pip install av2"
+        if sys.version_info >= (3, 13):
+            advice = "it has no wheels for Python 3.13 and newer; use Python 3.11 or 3.12"
+        raise DataError(f"needs av2, which is not installed: {advice}")
