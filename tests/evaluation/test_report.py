@@ -105,6 +105,17 @@ def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
     assert worse.rows == [[ids[0], "+5.00"]]
 
 
+def test_files_that_share_no_focal_agent_are_compared_by_the_moving_ones(result: Evaluation) -> None:
+    other = changed(result, "b", [5.0, -1.0, 0.0, 0.0, 0.0])
+    before, after = [
+        replace(one, agents=None, per_scenario={"moving": one.per_scenario["moving"]})
+        for one in (result, other)
+    ]
+    total, *_ = change_tables([before], [after], ("a", "b"))
+    assert total.title == f"b against a, {result.metrics['moving']['count']} moving agents that both predict"
+    assert {row[0].split()[0] for row in total.rows} == {"moving"}
+
+
 def test_less_input_has_its_paired_change(result: Evaluation) -> None:
     """A variant with 0.5 m more in every scenario: the change and both bounds are 0.5 m."""
     variant = changed(result, "blind", [0.5] * 5)

@@ -253,13 +253,16 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
                 files.append(path)
     recipes = by_recipe(evaluations, files)
     print(f"{format_table(recipes, group)}\n")
+    problems: list[DataError] = []
     for paired in PAIRED_GROUPS:
         try:
             print(to_markdown([interval_table(recipes, paired)], ""))
-        except DataError as error:  # of summaries that predict other agents
-            if paired == "focal":
-                raise
-            print(f"{error}\n")
+        except DataError as error:  # of files that predict other agents
+            problems.append(error)
+    if len(problems) == len(PAIRED_GROUPS):
+        raise problems[0]
+    for problem in problems:
+        print(f"{problem}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
     if scenes:

@@ -23,6 +23,7 @@ from trajpred.evaluation.table import (
     FACTS,
     Cell,
     Cells,
+    Change,
     Interval,
     Summary,
     calibration_errors,
@@ -228,13 +229,7 @@ def change_tables(
     old, new = names
     rows: list[Row] = []
     agents: list[str] = []
-    for group in PAIRED_GROUPS:
-        try:
-            changed = change(after, before, group)
-        except DataError:
-            if group == "focal":
-                raise
-            continue  # predictions files of focal agents have no others
+    for group, changed in _changes(before, after).items():
         agents.append(f"{changed.agents:,} {group}")
         for metric, (mean, low, high) in changed.metrics.items():
             row = {"": f"{group} {metric}", "change": f"{mean:+.3f}", "from": "-", "to (95 %)": "-"}
@@ -251,11 +246,29 @@ def change_tables(
     return [table for table in built if table.rows]
 
 
+def _changes(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> dict[str, Change]:
+    """Compute the change of each group of which both predict an agent. Raises: DataError if there is none."""
+    changes: dict[str, Change] = {}
+    problems: list[DataError] = []
+    for group in PAIRED_GROUPS:
+        try:
+            changes[group] = change(after, before, group)
+        except DataError as error:  # predictions files may have the focal agents alone, or none of them
+            problems.append(error)
+    if not changes:
+        raise problems[0]
+    return changes
+
+
 def most_changed(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int = MOST_CHANGED
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the ``count`` scenarios in which the focal agent's minFDE6 improves most, and degrades most."""
-    ascending = list(change(after, before).by_scenario.items())
+    """Return the ``count`` scenarios in which the minFDE6 improves most, and degrades most.
+
+    It is the focal agent's, or that of the moving agents if no focal one is predicted by both.
+    """
+    changed = next(iter(_changes(before, after).values()))
+    ascending = list(changed.by_scenario.items())
     improved = [pair for pair in ascending[:count] if pair[1] < 0]
     degraded = [pair for pair in ascending[: -count - 1 : -1] if pair[1] > 0]
     return dict(improved), dict(degraded)
