@@ -147,7 +147,7 @@ _STANDARD = (
 )
 #: Names of the columns and numbers beside the metrics.
 COLUMNS = (
-    *("evaluation", "predictor", "scenario_id", "track_id", "group", *GROUPS),
+    *("evaluation", "predictor", "scenario_id", "recording", "digest", "track_id", "group", *GROUPS),
     *("class", "city", "manoeuvre", "speed", "neighbours", "error"),
     *("predicted", "probability", "best", "coordinates", "complete", "actors", "count", "incomplete"),
 )

@@ -444,10 +444,10 @@ class TransformerMSceneEncoder(TokenEncoder):
             positions = padding.pad(graph.poses.position / POSE_SCALE)
         types = padding.pad(1 + lane.long())
         features = padding.pad(x + self.pose(graph.focal_poses))
-        if not self.training or padding.together:
+        if not self.training or padding.together or x.device.type != "cpu":
             out = self.encoder(types, structure=structure, positions=positions, features=features)
             return padding.unpad(out[:, 1:])  # the graph token comes first
-        # Most pairs of places of a padded batch are padding, and those of one scene stay in the cache.
+        # Most pairs of places of a padded batch are padding, and those of one scene stay in a CPU's cache.
         scenes = []
         for i, n in enumerate(padding.counts):
             encoded = self.encoder(

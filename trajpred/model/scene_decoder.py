@@ -142,7 +142,8 @@ def _require_prediction(
 ) -> None:
     """Raise :class:`DataError` unless a decoder returned a prediction of the agents that it was asked for.
 
-    Its values are checked when it is first trained: later, the losses tell.
+    Its values are checked when it is first trained on a CPU. Later, and on a GPU, which would have to wait,
+    the losses show what is not finite.
     """
     assert isinstance(decoder, SceneDecoder)
     if torch.compiler.is_compiling():
@@ -166,7 +167,7 @@ def _require_prediction(
             expected = f"[{', '.join(('agents', 'modes', 'horizon', '2')[: len(shape)])}] = {list(shape)}"
             problem = f"{name} must return {field} {expected}, returned {found}, see {PAGE}"
             raise DataError(problem, field="decoder")
-    if decoder.training and not decoder._has_trained:
+    if decoder.training and not decoder._has_trained and prediction.logits.device.type == "cpu":
         decoder._has_trained = True
         _require_values(name, prediction)
 
