@@ -318,13 +318,13 @@ class _Gaussians(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, mean, std, density = ctx.saved_tensors
         weighted = gradient * density
-        ones = torch.ones_like(x)
-        total = ones @ weighted
+        total = weighted.sum(0)
         slope = _deviations(x, mean, std).mul_(weighted)
-        slope_total, slope_times_x = torch.stack((ones, x)) @ slope
+        slope_total, slope_times_x = torch.stack((torch.ones_like(x), x)) @ slope
         of_mean = slope_total / std
         squares = (slope_times_x - mean * slope_total) / std  # Σ of weighted squared deviations
-        return -(slope @ (1 / std)), of_mean, (squares - total) / std
+        of_x = -(slope @ (1 / std)[:, None])
+        return of_x[:, 0], of_mean, (squares - total) / std
 
 
 def _deviations(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
