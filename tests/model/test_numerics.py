@@ -77,7 +77,7 @@ def test_shipped_models_are_exact_and_the_same_ten_thousand_kilometres_away(name
     assert 0 < error.quantile(0.99) < 5e-5
     # Rounding is relative: with torch's own kernels 0.1 mm for modes up to 20 m long, more for longer ones. A
     # mode that is merged from several that lie apart may move twice as far, and so may any with oneDNN's
-    # kernels, whose order of sums depends on the processor: one agent moves by 0.14 mm on a Xeon with AVX-512,
+    # kernels, whose order of sums depends on the processor: one agent moves by 0.14 mm with AVX-512,
     # by 0.07 mm with AVX2.
     with torch.backends.mkldnn.flags(enabled=False):
         raw = unmerged(model, batch)
