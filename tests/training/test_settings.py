@@ -53,6 +53,10 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
             "--trainer.accumulate_grad_batches 0",
             "'trainer.accumulate_grad_batches': must be positive, is 0",
         ),
+        (
+            "--best.monitor val/moving/minFED6",
+            "no validation logs 'val/moving/minFED6': give val/moving/minFDE6",
+        ),
         ("--model.loss.others -1", "'others': must be 0 or more and finite, is -1"),
         ("--nonsense", "--nonsense: no such setting; train --help_all lists all"),
         ("extra", "unexpected argument 'extra'"),

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from pydoc import locate
 from typing import Any
@@ -303,6 +304,17 @@ class TrainCLI(LightningCLI):
             self.logger.version = run.name
         return checkpoint
 
+    def _require_known(self, monitor: str | None) -> None:
+        """Raise DataError if a callback monitors a value of a validation that none logs."""
+        if monitor is None or not monitor.startswith("val/"):
+            return
+        metrics = self.model.val_metrics
+        names = ["val/loss"]
+        for group in metrics.groups:
+            names += [f"val/{group}/{name}" for name in metrics.names]
+        nearest = ", ".join(get_close_matches(monitor, names)) or "val/loss or val/moving/minFDE6"
+        require(monitor in names, "monitor", f"no validation logs {monitor!r}: give {nearest}")
+
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Add the curves of the run and what it prints; Lightning's bar is for terminals."""
         callbacks: list[pl.Callback] = [self.history]
@@ -321,6 +333,8 @@ class TrainCLI(LightningCLI):
         self.model.config = self._model_config()
         for part in (self.model.forecaster.encoder, self.model.forecaster.decoder):
             note_import(type(part))
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            self._require_known(getattr(callback, "monitor", None))
         if self.start is not None:
             lines = self.start.load_into(self.model)
             for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
