@@ -75,6 +75,21 @@ def test_file_scores_as_its_predictor(
         np.testing.assert_array_equal(one.trajectory, other.trajectory)
 
 
+def test_all_agents_are_written_with_their_own_probabilities(store_path: Path, tmp_path: Path) -> None:
+    """Moving agents of the file score what those of the predictor do; nothing in it is a joint mode."""
+    source = load_predictor("lane_following")
+    store = ScenarioStore(store_path, "val")
+    out = tmp_path / "p.parquet"
+    predict(source, store, out, "all", progress=False)
+    file = load_predictor(out)
+    assert not file.joint
+    found = evaluate(file, store, progress=False)
+    expected = evaluate(source, store, progress=False)
+    for group in ("focal", "scored", "moving", "all"):
+        assert found.metrics[group] == pytest.approx(expected.metrics[group], abs=1e-6), group
+    assert found.joint == expected.joint
+
+
 def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Path) -> None:
     store = ScenarioStore(store_path, "test")
     written = predict(load_predictor("lane_following"), store, tmp_path / "p.parquet", progress=False)

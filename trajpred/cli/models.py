@@ -80,7 +80,7 @@ def predict(
     store: Path | None = None,
     split: str = "val",
     half: Half | None = None,
-    agents: Literal["focal", "scored"] = "focal",
+    agents: Literal["focal", "scored", "all"] = "focal",
     joint: bool = False,
     mirror: bool = False,
     ensemble: list[str] | None = None,
@@ -99,7 +99,8 @@ def predict(
         store: Folder written by prepare; by default the sample's.
         split: train, val or test; scenarios without a labelled future are predicted too.
         half: Predict only this half of the split (docs/how-to/evaluate.md).
-        agents: focal (single-agent challenge), or scored (multi-agent challenge; a model needs --joint).
+        agents: focal (single-agent challenge), scored (multi-agent challenge; a model needs --joint), or all,
+            each with its own probabilities, to score moving agents elsewhere.
         joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: More checkpoints, whose modes are merged with those of the first.

@@ -22,7 +22,7 @@ from trajpred.predictors.prediction_rows import DIGESTS, SCHEMA, X, Y
 from trajpred.predictors.predictor import Batch, Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
-Agents = Literal["focal", "scored"]
+Agents = Literal["focal", "scored", "all"]
 #: Scenarios per row group: what is held in memory while writing.
 CHUNK = 256
 
@@ -46,8 +46,9 @@ def predict(
         predictor: a model, a baseline, a predictions file or an ensemble.
         store: the split.
         out: the file, ``.parquet``.
-        agents: ``focal``, one track per scenario, for the single-agent challenge; or ``scored``, the focal
-            and all scored ones, for the multi-agent challenge, which needs a predictor of joint futures.
+        agents: ``focal``, one track per scenario, for the single-agent challenge; ``scored``, the focal and
+            all scored ones, for the multi-agent challenge, which needs a predictor of joint futures; or
+            ``all``, every track that is predicted, each with its own probabilities, which no challenge takes.
         batch_size: scenarios at once, in each process.
         limit: only the first ``limit`` scenarios.
         workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
@@ -59,14 +60,14 @@ def predict(
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
     one_set = "the file holds one set of probabilities per scenario: scored agents need joint futures"
-    require(agents == "focal" or predictor.joint, "joint", one_set)
+    require(agents != "scored" or predictor.joint, "joint", one_set)
     require(len(store) > 0, "split", f"{store.split!r} contains no scenario")
 
     batches = forecast_store(
         predictor, store, batch_size=batch_size, limit=limit, workers=workers, progress=progress
     )
     digests: dict[str, int] = {}
-    return write_predictions(out, _of_agents(batches, agents, digests), digests)
+    return write_predictions(out, _of_agents(batches, agents, digests), digests, marginal=agents == "all")
 
 
 def _of_agents(batches: Iterable[Batch], agents: Agents, digests: dict[str, int]) -> Iterator[Forecast]:
@@ -74,7 +75,7 @@ def _of_agents(batches: Iterable[Batch], agents: Agents, digests: dict[str, int]
     for scenarios, forecasts in batches:
         for scenario, forecast in zip(scenarios, forecasts, strict=True):
             digests[scenario.scenario_id] = scenario.digest
-            yield forecast.of(tracks_to_predict(scenario, agents))
+            yield forecast if agents == "all" else forecast.of(tracks_to_predict(scenario, agents))
 
 
 def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
@@ -85,7 +86,10 @@ def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
 
 
 def write_predictions(
-    path: str | Path, forecasts: Iterable[Forecast], digests: Mapping[str, int] | None = None
+    path: str | Path,
+    forecasts: Iterable[Forecast],
+    digests: Mapping[str, int] | None = None,
+    marginal: bool = False,
 ) -> tuple[int, int]:
     """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
 
@@ -95,6 +99,12 @@ def write_predictions(
     all forecasts are written: the file is then not scored on other scenes of the same names.
 
     Returns the numbers of scenarios and tracks that were written.
+
+    Args:
+        path: the file.
+        forecasts: one of each scenario.
+        digests: by scenario id.
+        marginal: each track may have its own probabilities, which :func:`read_predictions` reads, av2 not.
 
     Raises:
         DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share
@@ -108,7 +118,7 @@ def write_predictions(
     with atomic_file(path) as new, pq.ParquetWriter(new, SCHEMA, use_dictionary=ids) as writer:
         while chunk := list(islice(stream, CHUNK)):
             for forecast in chunk:
-                _require_writable(forecast, path)
+                _require_writable(forecast, path, marginal)
                 name = forecast.scenario_id
                 if name in tracks:
                     raise DataError(f"scenario {name} was forecast twice", file=path)
@@ -120,19 +130,13 @@ def write_predictions(
     return len(written), sum(written)
 
 
-def shared(forecast: Forecast) -> NDArray[np.float64]:
-    """Return the probabilities ``[K]`` of all tracks, normalised: av2 requires a sum closer to 1."""
-    first: NDArray[np.float64] = forecast.probability[0]
-    return first / first.sum()
-
-
-def _require_writable(forecast: Forecast, path: Path) -> None:
+def _require_writable(forecast: Forecast, path: Path, marginal: bool) -> None:
     """Raise :class:`DataError` about ``path`` unless the format can contain a forecast."""
     try:
         forecast.validate()
     except DataError as error:
         raise error.located(path) from None
-    if len(forecast.track_id) and not forecast.is_joint:
+    if len(forecast.track_id) and not marginal and not forecast.is_joint:
         problem = f"the tracks of scenario {forecast.scenario_id} have different probabilities"
         advice = "write joint futures, or the focal track alone"
         raise DataError(f"{problem}, and this format has one set for them all: {advice}", file=path)
@@ -153,7 +157,10 @@ def _to_table(forecasts: Sequence[Forecast]) -> pa.Table:
         rows = tracks * modes
         scenario_ids.append(np.repeat(forecast.scenario_id, rows))
         track_ids.append(np.repeat(forecast.track_id, modes))
-        probabilities.append(np.tile(shared(forecast), tracks))
+        # av2 requires one set of probabilities, to the last bit, and a sum closer to 1 than Forecast does.
+        probability = forecast.probability[:1] if forecast.is_joint else forecast.probability
+        probability = probability / probability.sum(axis=1, keepdims=True)
+        probabilities.append(np.broadcast_to(probability, (tracks, modes)).ravel())
         lengths.append(np.repeat(steps, rows))
         x.append(forecast.trajectory[..., 0].ravel())
         y.append(forecast.trajectory[..., 1].ravel())

@@ -210,7 +210,7 @@ class FilePredictor(Predictor):
     def __init__(self, path: str | Path) -> None:
         self.file = read_predictions(path)
         self.name = self.file.path.name
-        self.joint = not self.file.single
+        self.joint = not self.file.single and any(self.file.joint.values())
         self._missing: dict[str, list[str]] = {}
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
