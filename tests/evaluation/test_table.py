@@ -23,8 +23,8 @@ from trajpred.evaluation.report import (
     to_markdown,
 )
 from trajpred.evaluation.results import read_results, write_results
-from trajpred.evaluation.table import agent_field, change, resampled
-from trajpred.metrics import headline
+from trajpred.evaluation.table import EVERY, agent_field, change, resampled, summary
+from trajpred.metrics import columns_of, headline
 
 
 def scored(
@@ -60,6 +60,19 @@ def test_interval_of_a_fraction_is_that_of_the_binomial_law() -> None:
     draws = np.random.default_rng(5).binomial(n, p, 500_000) / n
     expected = np.quantile(draws, (0.025, 0.975))
     assert np.quantile(sums, (0.025, 0.975)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_bounds_are_possible_values() -> None:
+    """Three scenes say little, so that intervals are wide: not beyond what a fraction or an error can be."""
+    names = ["a", "b", "c"]
+    table = pa.table({"scenario_id": names, "MR6": [1.0, 1.0, 0.0], "minFDE6": [9.0, 0.1, 0.1]})
+    columns = {column.title: column for column in columns_of("displacement")}
+    cells = summary(table, columns=[columns["MR6"], columns["minFDE6"]])[EVERY]
+    missed = cells[columns["MR6"]].interval
+    error = cells[columns["minFDE6"]].interval
+    assert (missed.low, missed.high) == (0.0, 1.0)
+    assert error.low == 0.0
+    assert error.high > 9.0
 
 
 def test_errors_after_other_seconds_are_not_compared() -> None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import DataError, require
-from trajpred.metrics import METRICS, Column, columns_of, headline, metrics_of
+from trajpred.metrics import METRICS, Column, Metric, columns_of, headline, metrics_of
 from trajpred.metrics.calibration import reliability
 from trajpred.metrics.registry import MODES
 
@@ -189,7 +189,7 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
         if interval.low == interval.high:  # none of a few agents missed, say: of others nothing is known
             interval = Interval(interval.mean, np.nan, np.nan)
         elif smallest[number] == 0:  # an error cannot be negative
-            interval = interval._replace(low=max(interval.low, 0.0))
+            interval = _possible(interval, column.metric)
         found.setdefault((fact, name), {})[column] = Cell(int(agents_of[number]), interval)
     return found
 
@@ -207,8 +207,14 @@ def scene_cells(scenes: pa.Table, group: str) -> Cells:
         weight[:, column] = np.bincount(recording, counted, R)
     cells: Cells = {}
     for metric, interval in zip(metrics, ratios(total, weight), strict=True):
-        cells[Column(metric)] = Cell(len(rows), interval)
+        cells[Column(metric)] = Cell(len(rows), _possible(interval, metric))
     return cells
+
+
+def _possible(interval: Interval, metric: Metric) -> Interval:
+    """Keep the bounds of an error at 0 or above, and of a fraction at 1 or below."""
+    high = interval.high if metric.unit else min(interval.high, 1.0)
+    return interval._replace(low=max(interval.low, 0.0), high=high)
 
 
 def _recordings(rows: pa.Table) -> tuple[NDArray[np.int64], int]:
