@@ -67,10 +67,11 @@ def test_the_installed_command_works_outside_the_repository(tmp_path: Path) -> N
     printed = run("trajpred", "doctor")
     assert "ok       argoverse-nano" in printed
     assert "0 problems" in printed
-    for command in ("prepare", "evaluate", "train"):
+    options = {"prepare": "--raw", "evaluate": "--store", "train": "--data.store"}
+    for command, option in options.items():
         said = run("trajpred", command, code=2).splitlines()[-1]
         assert said.startswith("error: the sample is in trajpred's repository only")
-        assert "--store" in said
+        assert said.endswith(f"give your own data with {option}")
     prepared = run("trajpred", "prepare", "--raw", SAMPLE, "--store", here / "store", "--workers", 1)
     assert "val: 5 scenarios" in prepared
     saved = here / "results.json"
