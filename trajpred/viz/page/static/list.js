@@ -66,13 +66,30 @@ function shownMetric() {
   return index.metrics.includes(name) ? name : "minFDE6";
 }
 
-/** Mean of `values` and the bounds of 95 % of its bootstrap resamples, the same ones every time. */
+/** 97.5 % quantile of Student's t law relative to the normal one's, by the expansion of trajpred.evaluation.table. */
+function widening(count) {
+  const z = 1.959964;
+  const freedom = count - 1;
+  const second = (z ** 3 + z) / 4 / freedom;
+  const third = (5 * z ** 5 + 16 * z ** 3 + 3 * z) / 96 / freedom ** 2;
+  const fourth = (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / 384 / freedom ** 3;
+  return ((z + second + third + fourth) / z) * Math.sqrt(count / freedom);
+}
+
+/**
+ * Mean of `values` and the bounds of 95 % of its bootstrap resamples, the same ones every time. Those of few values
+ * are moved apart, since these vary too little; less than two have none.
+ */
 function bootstrap(values) {
   let seed = 1;
   const draw = () => values[Math.floor((seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0) / 2 ** 32 * values.length)];
   const mean = (next) => values.reduce((sum, value) => sum + next(value), 0) / values.length;
   const means = Float64Array.from({ length: RESAMPLES }, () => mean(draw)).sort();
-  return [mean((value) => value), ...[0.025, 0.975].map((share) => means[Math.round(share * (RESAMPLES - 1))])];
+  const center = mean((value) => value);
+  if (values.length < 2) return [center];
+  const wider = widening(values.length);
+  const bound = (share) => center + wider * (means[Math.round(share * (RESAMPLES - 1))] - center);
+  return [center, bound(0.025), bound(0.975)];
 }
 
 /** Show the mean of each model over the listed scenarios, and of A against B in pairs, with 95 % intervals. */
@@ -86,9 +103,9 @@ function updateMeans() {
   const compare = index.models.length > 1;
   const line = (label, values, sign) => {
     const text = (value) => `${sign && value > 0 ? "+" : ""}${value.toFixed(2)}`.replace("-", "−");
-    const [mean, low, high] = bootstrap(values);
+    const [mean, ...bounds] = bootstrap(values);
     add(get("means"), "dt", label);
-    add(get("means"), "dd", `${text(mean)} [${text(low)}, ${text(high)}]`);
+    add(get("means"), "dd", bounds.length ? `${text(mean)} [${bounds.map(text).join(", ")}]` : text(mean));
   };
   index.models.forEach((_, m) => line(`mean ${name}${compare ? `, ${"AB"[m]}` : ""}`, rows.map((row) => row[m]), false));
   if (compare) line("A − B, 95 %", rows.map(([a, b]) => a - b), true);
