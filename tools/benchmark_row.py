@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import resource
@@ -228,7 +229,7 @@ def table(*results: Path) -> None:
         against = "" if above is None else format_interval(compare(seeds, above, group="moving"), "+")
         rows.append([name, *costs(seeds), *(over_seeds(seeds, metric) for metric in METRICS)])
         interval = mean_of(seeds)
-        bounds = f"{interval.low:.2f} to {interval.high:.2f}"
+        bounds = "" if math.isnan(interval.low) else f"{interval.low:.2f} to {interval.high:.2f}"
         rows[-1] += [over_seeds(seeds, "minFDE6", "moving"), bounds, against]
         above = seeds
     head = ["", "million parameters", "core minutes", "ms a scene", *METRICS]

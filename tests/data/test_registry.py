@@ -140,8 +140,9 @@ def test_a_plugin_that_cannot_be_used_is_named(
     assert BROKEN[code] in sentence
     for page in ("--version", "--help"):
         assert run(None, page) == 0
-    [problem] = [text for level, text in guarded(plugins) if level == "problem"]
-    assert "of my-lab 1.0 cannot be used" in problem
+    problems = [text for level, text in guarded(plugins) if level == "problem"]
+    assert len(problems) == 1
+    assert "of my-lab 1.0 cannot be used" in problems[0]
 
 
 def test_a_package_replaces_its_own_entries() -> None:

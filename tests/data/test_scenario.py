@@ -14,7 +14,7 @@ import torch
 from tests.conftest import INVALID_NAMES, equal
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import causal_heading, causal_velocity
-from trajpred.data.scenario import Scenario
+from trajpred.data.scenario import Scenario, of_other_scenes
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
 from trajpred.predictors.baselines import constant_velocity
@@ -227,3 +227,10 @@ def test_records_that_do_not_fit_together_are_rejected() -> None:
     for field, one in broken:
         with pytest.raises(DataError, match=f"field '{field}'"):
             one.validate()
+
+
+def test_other_scenes_are_named() -> None:
+    known = {"a": 1, "b": 2, "c": 3}
+    assert of_other_scenes(known, {"a": 1, "d": 9}) == ""
+    assert of_other_scenes(known, {"a": 1, "b": 9}) == "b has the same name"
+    assert of_other_scenes(known, {"a": 9, "b": 9, "c": 9}) == "a and 2 more have the same names"

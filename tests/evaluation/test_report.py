@@ -107,10 +107,8 @@ def test_changes_are_listed_by_scenario(result: Evaluation) -> None:
 
 def test_files_that_share_no_focal_agent_are_compared_by_the_moving_ones(result: Evaluation) -> None:
     other = changed(result, "b", [5.0, -1.0, 0.0, 0.0, 0.0])
-    before, after = [
-        replace(one, agents=None, per_scenario={"moving": one.per_scenario["moving"]})
-        for one in (result, other)
-    ]
+    before = replace(result, agents=None, per_scenario={"moving": result.per_scenario["moving"]})
+    after = replace(other, agents=None, per_scenario={"moving": other.per_scenario["moving"]})
     total, *_ = change_tables([before], [after], ("a", "b"))
     assert total.title == f"b against a, {result.metrics['moving']['count']} moving agents that both predict"
     assert {row[0].split()[0] for row in total.rows} == {"moving"}

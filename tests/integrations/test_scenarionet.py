@@ -216,9 +216,9 @@ def test_lane_following_uses_the_links(shared: Path) -> None:
                 ("constant", constant([scenario]), scenario),
             ):
                 errors[key] += final_errors(one, forecast)
-    linked, bare_error, straight = (float(np.mean(errors[key])) for key in errors)
-    assert linked < 0.9 * bare_error
-    assert linked < 0.6 * straight
+    mean = {key: float(np.mean(values)) for key, values in errors.items()}
+    assert mean["links"] < 0.9 * mean["none"]
+    assert mean["links"] < 0.6 * mean["constant"]
 
 
 def unlinked(lanes: LaneMap) -> LaneMap:

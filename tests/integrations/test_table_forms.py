@@ -41,7 +41,9 @@ def rows(step_s: float = 0.1) -> np.ndarray:
 
 def text(states: np.ndarray, delimiter: str = ",") -> str:
     lines = [delimiter.join(("id", "t", "X", "Y", "h", "vx", "vy"))]
-    lines += [delimiter.join(f"{value:.6f}" for value in row) for row in states]
+    for row in states:
+        cells = [f"{value:.6f}" for value in row]
+        lines.append(delimiter.join(cells))
     return "\n".join(lines) + "\n"
 
 
@@ -387,9 +389,8 @@ def test_two_recordings_are_both_divided_in_time(tmp_path: Path) -> None:
     options = TableOptions(preset="ind")
     splits = SOURCE.scenarios(tmp_path, options)
     for number in ("00", "01"):
-        train, val = (
-            [window for window in splits[name] if window.name[:2] == number] for name in ("train", "val")
-        )
+        train = [window for window in splits["train"] if window.name[:2] == number]
+        val = [window for window in splits["val"] if window.name[:2] == number]
         assert stamps(train, options)[1] < stamps(val, options)[0]
     assert not math.isclose(len(splits["train"]), len(splits["val"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,14 @@ def test_a_table_ranks_rows_and_compares_each_with_the_one_above(
     capsys.readouterr()
     table(tmp_path / "steady.json", tmp_path / "lanes.json")
     *_, first, second = capsys.readouterr().out.splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in (first, second)]
+    rows = [re.split(r" *\| *", line)[1:-1] for line in (first, second)]
     assert [row[0] for row in rows] == ["lanes", "steady"]
     steady = read_results(tmp_path / "steady.json")
     lanes = read_results(tmp_path / "lanes.json")
     difference = compare(steady, lanes, group="moving")
     assert rows[1][-1].startswith(f"{difference.mean:+.2f}")
     assert rows[0][-1] == ""
+    assert "nan" not in first + second
     assert f"{lanes[0].metrics['focal']['minFDE6']:.2f}" in rows[0]
     assert lanes[0].missing["all"] == 0
 

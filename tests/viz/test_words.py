@@ -120,6 +120,7 @@ def test_other_modes_fade_beside_attention(real_scene: Scenario, attention: Atte
         figure = draw_scene(real_scene, forecast, attention=shown)
         axes = figure.axes[0]
         assert ("80% band" in legend_of(figure)) == (len(artists(figure, "bands")) == 1) == (shown is None)
-        [modes] = [part for part in axes.collections if part.get_gid() == "other-modes"]
-        strength.append(float(np.asarray(modes.get_colors())[1::2, 3].max()))
+        modes = [part for part in axes.collections if part.get_gid() == "other-modes"]
+        assert len(modes) == 1
+        strength.append(float(np.asarray(modes[0].get_colors())[1::2, 3].max()))
     assert strength[1] < 0.4 * strength[0]

@@ -6,7 +6,7 @@ City frame, metres, radians, m/s, seconds, float64. Masks: True = valid. Sizes: 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -255,3 +255,16 @@ class Scenario:
             tracks = tracks.window(-1, T)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
         return cls(scenario_id, city, stamps, num_observed, str(names[focal]), tracks, lanes).validate()
+
+
+def of_other_scenes(known: Mapping[str, int], found: Mapping[str, int]) -> str:
+    """Name the scenarios whose :attr:`Scenario.digest` is another one, "" without any.
+
+    Args:
+        known: digests by id.
+        found: others by id; ids that only one of both has are not compared.
+    """
+    differing = [name for name, digest in found.items() if known.get(name, digest) != digest]
+    if len(differing) <= 1:
+        return "".join(f"{name} has the same name" for name in differing)
+    return f"{differing[0]} and {len(differing) - 1} more have the same names"

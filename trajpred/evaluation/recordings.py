@@ -34,13 +34,12 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
         ['a 0', 'a 0', 'a 1']
     """
     names, recording = np.unique(list(recordings), return_inverse=True)
-    if not 0 < len(names) < FEW_RECORDINGS:
+    alone = len(names) == len(recordings)  # no two windows have one recording
+    if alone or len(names) >= FEW_RECORDINGS:
         return list(recordings)
     first = np.full(len(names), np.inf)
     np.minimum.at(first, recording, start_s)
     block = np.floor((start_s - first[recording]) / (BLOCK_WINDOWS * window_s)).astype(int)
-    if len(names) == len(recordings):  # no two windows have one recording
-        return list(recordings)
     return [f"{name} {number}" for name, number in zip(recordings, block.tolist(), strict=True)]
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
+from trajpred.data.scenario import of_other_scenes
 from trajpred.errors import DataError, require
 from trajpred.metrics import METRICS, Column, Metric, columns_of, headline, metrics_of
 from trajpred.metrics.calibration import reliability
@@ -379,11 +380,9 @@ def require_same_scenes(first: Evaluation, second: Evaluation) -> None:
         tables = [first.per_scenario[group], second.per_scenario[group]]
         if any("digest" not in table.column_names for table in tables):
             continue
-        known, other = [_digests(table) for table in tables]
-        differing = [name for name, digest in other.items() if known.get(name, digest) != digest]
-        if differing:
+        names = of_other_scenes(_digests(tables[0]), _digests(tables[1]))
+        if names:
             both = f"{first.predictor} and {second.predictor} were scored in other scenes"
-            names = f"{differing[0]} and {len(differing) - 1} more have the same names"
             problem = f"{both}: {names}, but another last observed second, or other positions"
             raise DataError(f"{problem}: evaluate both on one store")
 

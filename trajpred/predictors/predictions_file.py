@@ -18,7 +18,7 @@ import numpy as np
 from trajpred.data.checks import row_of
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import norm
-from trajpred.data.scenario import Scenario
+from trajpred.data.scenario import Scenario, of_other_scenes
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
 from trajpred.features.agents import last_poses
@@ -257,14 +257,10 @@ def predictions_files(predictor: Predictor) -> list[FilePredictor]:
 def require_scenes(predictor: Predictor, digests: Mapping[str, int]) -> None:
     """Raise DataError if a predictions file was made of other scenes than those with these ``digests``."""
     for member in predictions_files(predictor):
-        of_file = member.file.digests
-        other = [name for name, digest in digests.items() if of_file.get(name, digest) != digest]
-        if other:
-            problem = (
-                f"was predicted in other scenes: {other[0]} and {len(other) - 1} more have the same names,"
-            )
-            advice = "but another last observed second, or other positions: predict this store"
-            raise DataError(f"{problem} {advice}", file=member.file.path)
+        names = of_other_scenes(member.file.digests, digests)
+        if names:
+            problem = f"was predicted in other scenes: {names}, but another last observed second"
+            raise DataError(f"{problem}, or other positions: predict this store", file=member.file.path)
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:
