@@ -17,10 +17,7 @@ from tests.training.command import tiny
 from trajpred.model import Forecaster
 
 #: The curves of each group of agents.
-CURVES = (
-    *("minADE1", "minFDE1", "MR1", "brier-minFDE1"),
-    *("minADE6", "minFDE6", "MR6", "brier-minFDE6"),
-)
+CURVES = (*("minADE1", "minFDE1", "MR1", "brier-minFDE1"), *("minADE6", "minFDE6", "MR6", "brier-minFDE6"))
 #: Trainer settings of a run of one batch.
 SHORT = {"max_epochs": 1, "limit_train_batches": 1, "limit_val_batches": 1, "enable_progress_bar": "false"}
 

@@ -14,14 +14,7 @@ import torch
 from tests.conftest import ROOT, SAMPLE, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
-from trajpred.data.registry import (
-    Registry,
-    import_words,
-    imported,
-    load_module,
-    load_plugin,
-    register,
-)
+from trajpred.data.registry import Registry, import_words, imported, load_module, load_plugin, register
 from trajpred.errors import DataError
 from trajpred.integrations.maps import FORMATS, MapFormat, read_map_file
 from trajpred.model import Forecaster

@@ -61,8 +61,7 @@ def test_clocks_that_jitter_lose_no_frame_and_keep_the_stamps_of_those_that_are_
 
 
 @pytest.mark.parametrize(
-    ("jitter", "lost", "within"),
-    [(0.3, 0.0, 0.03), (0.4, 0.0, 0.07), (0.2, 0.3, 0.1), (0.0, 0.5, 1e-9)],
+    ("jitter", "lost", "within"), [(0.3, 0.0, 0.03), (0.4, 0.0, 0.07), (0.2, 0.3, 0.1), (0.0, 0.5, 1e-9)]
 )
 def test_the_step_of_clocks_that_jitter_is_right(jitter: float, lost: float, within: float) -> None:
     """In 19 of 20 recordings of 50 frames, at a share of a step, whatever share of them is lost."""

@@ -8,11 +8,7 @@ import pyarrow as pa
 
 from trajpred.evaluation import Evaluation
 
-STORE = {
-    "source": "argoverse1",
-    "config": "0123",
-    "scenarios": {"train": 7377, "val": 2},
-}
+STORE = {"source": "argoverse1", "config": "0123", "scenarios": {"train": 7377, "val": 2}}
 MACHINE = {
     "trajpred": "0.1.0",
     "commit": 40 * "a",

@@ -35,9 +35,7 @@ def test_every_metric_agrees_and_means_are_those_of_the_evaluation(store: Scenar
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [(av2_check, "agent_metrics"), (agents, "joint_metrics")],
-    ids=["agents", "joint"],
+    ("module", "name"), [(av2_check, "agent_metrics"), (agents, "joint_metrics")], ids=["agents", "joint"]
 )
 def test_a_metric_that_differs_for_one_agent_is_noticed(
     store: ScenarioStore, module: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch

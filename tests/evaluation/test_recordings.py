@@ -89,9 +89,7 @@ def test_a_digest_is_of_the_last_observed_states(sample_scenarios: list[Scenario
     assert replace(scenario, scenario_id="other").digest != scenario.digest
     shorter = scenario.num_steps - 5
     cut = replace(
-        scenario,
-        timestamps_ns=scenario.timestamps_ns[:shorter],
-        tracks=scenario.tracks.window(0, shorter),
+        scenario, timestamps_ns=scenario.timestamps_ns[:shorter], tracks=scenario.tracks.window(0, shorter)
     )
     assert cut.digest == scenario.digest
 

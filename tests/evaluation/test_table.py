@@ -16,12 +16,7 @@ from tests.evaluation.made_results import MACHINE, STORE, result, seeds
 from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
-from trajpred.evaluation.report import (
-    format_origin,
-    interval_table,
-    most_changed,
-    to_markdown,
-)
+from trajpred.evaluation.report import format_origin, interval_table, most_changed, to_markdown
 from trajpred.evaluation.results import read_results, write_results
 from trajpred.evaluation.table import EVERY, agent_field, change, resampled, summary
 from trajpred.metrics import columns_of, headline

@@ -51,14 +51,7 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
 @pytest.mark.parametrize(
     ("usual", "largest", "probability", "min_fde", "tolerance_m", "message"),
     [
-        (
-            0.005,
-            0.006,
-            0.0,
-            1.0,
-            TOLERANCE_M,
-            "are within 0.005 m, the limit is 0.001; --tolerance-m sets",
-        ),
+        (0.005, 0.006, 0.0, 1.0, TOLERANCE_M, "are within 0.005 m, the limit is 0.001; --tolerance-m sets"),
         (0.0005, 0.02, 0.0, 1.0, TOLERANCE_M, "distance is 0.02 m, the limit is 0.01; --tolerance-m"),
         (0.0005, 0.02, 0.002, 1.0, 0.1, "a probability differs by 0.002, the limit is 0.001$"),
         (0.0, 0.0, 0.0, 1.01, TOLERANCE_M, "focal minFDE increases to 1.01 m, the limit is 1.002"),

@@ -182,11 +182,7 @@ class AnchorDecoder(SceneDecoder):
     anchor_steps = property(lambda self: self.horizon)
 
     def forward(
-        self,
-        tokens: SceneTokens,
-        batch: HeteroData,
-        joint: bool = False,
-        agents: Tensor | None = None,
+        self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:
         path = batch["agent"].anchors
         path = path if agents is None else path.index_select(0, agents)

@@ -24,10 +24,7 @@ QUARTER = np.pi / 2
 
 
 def moved(
-    scenario: Scenario,
-    shift: tuple[float, float] = FAR,
-    angle: float = QUARTER,
-    map_too: bool = True,
+    scenario: Scenario, shift: tuple[float, float] = FAR, angle: float = QUARTER, map_too: bool = True
 ) -> Scenario:
     """Rotate ``scenario`` by ``angle`` about the city's origin, then translate it by ``shift``."""
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
@@ -65,10 +62,7 @@ def in_a_mirror(scenario: Scenario) -> Scenario:
     return replace(
         scenario,
         tracks=replace(
-            tracks,
-            position=tracks.position * up,
-            heading=-tracks.heading,
-            velocity=tracks.velocity * up,
+            tracks, position=tracks.position * up, heading=-tracks.heading, velocity=tracks.velocity * up
         ),
         map=replace(
             m,

@@ -176,11 +176,7 @@ HEADINGS = torch.linspace(-3.1, 3.1, 25, dtype=torch.float64)
 lengths = st.lists(st.one_of(st.integers(0, 4), st.just(float("inf"))), max_size=8)
 
 
-@given(
-    st.lists(lengths, min_size=1, max_size=4),
-    st.integers(0, 10),
-    st.sampled_from([0.5, 2.5, torch.inf]),
-)
+@given(st.lists(lengths, min_size=1, max_size=4), st.integers(0, 10), st.sampled_from([0.5, 2.5, torch.inf]))
 def test_nearest_are_the_first_k_of_a_stable_sort(rows: list[list[float]], k: int, radius: float) -> None:
     columns = max(len(row) for row in rows)
     distance = torch.full((len(rows), columns), torch.inf)

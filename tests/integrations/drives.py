@@ -60,10 +60,7 @@ def tracked(scenario: Scenario, step: int, *, frame: str = "map", orientation: i
             }
         )
     sec, nanosec = divmod(int(scenario.timestamps_ns[step]), 10**9)
-    return {
-        "header": {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame},
-        "objects": objects,
-    }
+    return {"header": {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame}, "objects": objects}
 
 
 def assert_read(objects: TrackedObjects, scenario: Scenario, step: int) -> None:

@@ -324,8 +324,7 @@ def test_projections_in_feet_give_metres_and_degrees_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lat", "lon", "zone"),
-    [(60.4, 5.3, 32), (55.9, 5.3, 31), (78.2, 15.6, 33), (78, 8, 31), (75, 41, 37)],
+    ("lat", "lon", "zone"), [(60.4, 5.3, 32), (55.9, 5.3, 31), (78.2, 15.6, 33), (78, 8, 31), (75, 41, 37)]
 )
 def test_zones_are_those_of_utm_also_off_norway(lat: float, lon: float, zone: int) -> None:
     degrees = np.array([[lat, lon], [lat + 0.01, lon + 0.01]])

@@ -42,10 +42,7 @@ def stamps(scenario: Scenario) -> list[int]:
 
 def as_bag(recording: Path, folder: Path, storage: StoragePlugin, cut: tuple[int, ...] = ()) -> Path:
     """Copy messages of an MCAP file, some of them cut, to a ROS 2 bag of rosbags, beside another topic."""
-    with (
-        recording.open("rb") as stream,
-        Writer(folder, version=9, storage_plugin=storage) as writer,
-    ):
+    with recording.open("rb") as stream, Writer(folder, version=9, storage_plugin=storage) as writer:
         topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
         other = writer.add_connection("/clock", "builtin_interfaces/msg/Time", typestore=ros_types())
         for row, (_, _, message) in enumerate(make_reader(stream).iter_messages()):

@@ -31,9 +31,7 @@ def metric(registries: None) -> Metric:
 
 
 def test_registered_metric_appears_in_tables_and_json(
-    metric: Metric,
-    store_path: Path,
-    tmp_path: Path,
+    metric: Metric, store_path: Path, tmp_path: Path
 ) -> None:
     result = evaluate(Scattered(), ScenarioStore(store_path, "val"), progress=False)
     write_results(tmp_path / "results.json", result)

@@ -17,23 +17,14 @@ from trajpred.model import Prediction
 from trajpred.training.lit_forecaster import LitForecaster
 
 #: The fields of a Prediction, and how far float32 lets them differ (metres, nats).
-TOLERANCE = {
-    "proposal": 2e-3,
-    "proposal_scale": 2e-3,
-    "trajectory": 2e-3,
-    "scale": 2e-3,
-    "logits": 1e-3,
-}
+TOLERANCE = {"proposal": 2e-3, "proposal_scale": 2e-3, "trajectory": 2e-3, "scale": 2e-3, "logits": 1e-3}
 
 
 #: The settings of a still smaller model, for exports and trainings.
 SIZES = {"dim": 16, "heads": 2}
 TINY: dict[str, Any] = {
     "encoder": {"class_path": "trajpred.model.SceneEncoder", "init_args": {**SIZES, "layers": 1}},
-    "decoder": {
-        "class_path": "trajpred.model.ModeDecoder",
-        "init_args": {**SIZES, "propose_layers": 1},
-    },
+    "decoder": {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "propose_layers": 1}},
 }
 
 

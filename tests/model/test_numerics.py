@@ -144,10 +144,7 @@ def crowd(seed: int) -> Scenario:
     step = random.normal(0, 1, (len(valid), STEPS, 2)) * random.integers(2, size=(len(valid), 1, 1))
     track = random.normal(0, 20, (len(valid), 1, 2)) + step.cumsum(1)  # half of the agents are stationary
     return Scenario.from_arrays(
-        track[valid.any(1)],
-        valid=valid[valid.any(1)],
-        num_observed=OBSERVED,
-        map=lanes([*SIDES], random),
+        track[valid.any(1)], valid=valid[valid.any(1)], num_observed=OBSERVED, map=lanes([*SIDES], random)
     )
 
 

@@ -23,11 +23,7 @@ from trajpred.training.lit_forecaster import LitForecaster
 
 #: By encoder, values of the options that are neither switches nor rates of dropout.
 VALUES: dict[str, dict[str, list[Any]]] = {
-    "TransformerConvSceneEncoder": {
-        "init": ["he_normal"],
-        "ff_channels": [0, 24],
-        "edge_bias": [False],
-    },
+    "TransformerConvSceneEncoder": {"init": ["he_normal"], "ff_channels": [0, 24], "edge_bias": [False]},
     "MultiHeadAttentionSceneEncoder": {
         "receiver_tag": ["source"],
         "sender_node_feature": [None],

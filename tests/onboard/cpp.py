@@ -21,12 +21,7 @@ from tests.conftest import ROOT
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.integrations.replay import drive_line
-from trajpred.onboard import (
-    Detections,
-    OnboardForecast,
-    OnboardForecaster,
-    StreamingForecaster,
-)
+from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.forecaster import Rule
 from trajpred.sources.argoverse2 import archive_of
 

@@ -13,13 +13,7 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 from trajpred.errors import DataError
-from trajpred.predictors.perturbations import (
-    PERTURBATIONS,
-    perturbation,
-    road_users,
-    short_history,
-    without,
-)
+from trajpred.predictors.perturbations import PERTURBATIONS, perturbation, road_users, short_history, without
 
 
 @pytest.fixture
@@ -140,10 +134,7 @@ def test_classes_are_unknown_and_states_are_derived(scenario: Scenario) -> None:
     recorded = scenario.tracks
     seen = recorded.valid[:, :50].any(axis=1)
     bare = Scenario.from_arrays(
-        recorded.position[seen, :50],
-        num_observed=50,
-        step_s=scenario.step_s,
-        valid=recorded.valid[seen, :50],
+        recorded.position[seen, :50], num_observed=50, step_s=scenario.step_s, valid=recorded.valid[seen, :50]
     )
     for name in ("heading", "velocity"):
         found = getattr(derived.tracks, name)

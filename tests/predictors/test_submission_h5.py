@@ -24,11 +24,7 @@ from trajpred.predictors.predictions_file import read_predictions
 from trajpred.store import ScenarioStore, prepare
 
 #: Modes of each sequence: distances in metres to the left of what the focal car does, and probabilities.
-MODES = {
-    "7": ([3.0, 0.5, 1.0], [0.5, 0.3, 0.2]),
-    "12": ([1.5, 2.5], [0.25, 0.75]),
-    "40": ([0.25], [1.0]),
-}
+MODES = {"7": ([3.0, 0.5, 1.0], [0.5, 0.3, 0.2]), "12": ([1.5, 2.5], [0.25, 0.75]), "40": ([0.25], [1.0])}
 DATASET = "argoverse_forecasting"
 Table = NDArray[np.float64]
 

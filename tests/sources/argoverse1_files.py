@@ -40,11 +40,7 @@ def made_rows(steps: int = 50) -> list[Row]:
 
 def made_map() -> str:
     """Return a map of three lanes along x: 12 succeeds 11; 13 is 500 m away."""
-    lanes = {
-        11: ((80, 50), (120, 50)),
-        12: ((120, 50), (150, 51), (180, 52)),
-        13: ((700, 50), (740, 50)),
-    }
+    lanes = {11: ((80, 50), (120, 50)), 12: ((120, 50), (150, 51), (180, 52)), 13: ((700, 50), (740, 50))}
     tags = {
         11: {"turn_direction": "LEFT", "successor": "12", "l_neighbor_id": "13", "is_intersection": "True"},
         12: {"predecessor": "11", "has_traffic_control": "True", "r_neighbor_id": "99"},

@@ -317,12 +317,7 @@ def test_timestamps_of_another_unit_or_rounded_are_named(
 
 @pytest.mark.parametrize(
     ("steps", "observed", "hidden"),
-    [
-        (110, 50, range(45, 50)),
-        (110, 50, range(50, 53)),
-        (110, 50, range(40, 110)),
-        (22, 10, range(9, 11)),
-    ],
+    [(110, 50, range(45, 50)), (110, 50, range(50, 53)), (110, 50, range(40, 110)), (22, 10, range(9, 11))],
 )
 def test_the_boundary_is_that_of_argoverse_2_where_no_row_shows_it(
     tmp_path: Path, steps: int, observed: int, hidden: range

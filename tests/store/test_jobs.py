@@ -88,10 +88,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(sample_store: Path, copy
 
 
 def test_one_run_at_a_time_writes_a_store(copy: Path) -> None:
-    with (
-        sole_writer(copy, 0),
-        pytest.raises(DataError, match="another prepare is writing this store"),
-    ):
+    with sole_writer(copy, 0), pytest.raises(DataError, match="another prepare is writing this store"):
         prepare("argoverse2", SAMPLE, copy, **OPTIONS)
     prepare("argoverse2", SAMPLE, copy, **OPTIONS)
 

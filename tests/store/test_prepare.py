@@ -111,10 +111,7 @@ def fail(_: Any) -> Any:
     ("discover", "message"),
     [
         (fail, "cannot be listed (KeyError: 'no such table')"),
-        (
-            lambda raw: {"../up": [RawScenario.of(raw / "a")]},
-            "must be a plain folder name, not '../up'",
-        ),
+        (lambda raw: {"../up": [RawScenario.of(raw / "a")]}, "must be a plain folder name, not '../up'"),
         (lambda raw: {"train": [RawScenario("x", raw)] * 2}, "of split 'train' are called 'x'"),
         (lambda raw: {"train": []}, "no scenarios"),
         (lambda raw: {"train": [raw / "a"]}, "must discover RawScenario records"),

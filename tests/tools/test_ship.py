@@ -118,10 +118,5 @@ def test_what_must_not_ship_is_rejected_and_nothing_written(
 def test_weights_that_half_precision_cannot_represent_stay_in_float32() -> None:
     assert in_half(torch.tensor([1.0, -0.3, 1e-9])).dtype == torch.float16
     assert in_half(torch.zeros(3)).dtype == torch.float16
-    for values in (
-        torch.tensor([1.0, 7e4]),
-        torch.tensor([1e-7, 3e-8]),
-        torch.tensor([3]),
-        torch.ones(0),
-    ):
+    for values in (torch.tensor([1.0, 7e4]), torch.tensor([1e-7, 3e-8]), torch.tensor([3]), torch.ones(0)):
         assert in_half(values) is values

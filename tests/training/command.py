@@ -70,20 +70,10 @@ def last_weights(runs: Path) -> dict[str, torch.Tensor]:
 
 def environment() -> dict[str, str]:
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    return os.environ | {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=ROOT,
+        command, env=environment(), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
     )

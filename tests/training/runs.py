@@ -21,16 +21,8 @@ from trajpred.training.checkpoint_io import AtomicCheckpointIO, LastCheckpoint
 from trajpred.training.data_module import SceneData
 
 #: Small scenes make training cheap.
-SMALL_SCENES = {
-    "features": {"max_agents": 8, "max_lanes": 24},
-    "graph": {"lane_agent_k": 8},
-}
-AUGMENT = AugmentConfig(
-    drop_agents=0.3,
-    drop_lanes=0.3,
-    truncate_history=0.5,
-    mirror=0.5,
-)
+SMALL_SCENES = {"features": {"max_agents": 8, "max_lanes": 24}, "graph": {"lane_agent_k": 8}}
+AUGMENT = AugmentConfig(drop_agents=0.3, drop_lanes=0.3, truncate_history=0.5, mirror=0.5)
 #: Steps of an epoch: ten scenes in batches of at most three.
 STEPS = 4
 EPOCHS = 2
@@ -108,9 +100,5 @@ def fit(
 
 def _checkpoint_of_every_step(folder: Path) -> ModelCheckpoint:
     return ModelCheckpoint(
-        folder,
-        "{step}",
-        every_n_train_steps=1,
-        save_top_k=-1,
-        auto_insert_metric_name=False,
+        folder, "{step}", every_n_train_steps=1, save_top_k=-1, auto_insert_metric_name=False
     )

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trajpred.errors import DataError
-from trajpred.training.batch_sampler import (
-    BLOCK,
-    WINDOW,
-    BatchKey,
-    OrderedBatches,
-    SceneSizes,
-    TrainBatches,
-)
+from trajpred.training.batch_sampler import BLOCK, WINDOW, BatchKey, OrderedBatches, SceneSizes, TrainBatches
 
 
 def sizes_of(count: int, seed: int = 0) -> SceneSizes:

@@ -104,10 +104,7 @@ def test_a_process_ends_with_a_message_when_another_is_killed(
 
 
 def test_a_hanging_process_is_abandoned_after_the_timeout(store_path: Path, tmp_path: Path) -> None:
-    stop = [
-        *signal_at(STEPS + 1, "SIGSTOP", rank=1),
-        "--trainer.strategy.init_args.timeout=00:00:20",
-    ]
+    stop = [*signal_at(STEPS + 1, "SIGSTOP", rank=1), "--trainer.strategy.init_args.timeout=00:00:20"]
     # Lightning's own launcher; torchrun waits half a minute more for the hanging process. `call` returns
     # when no process holds its output any more, so the hanging one must have ended too.
     done = call([sys.executable, *command(tmp_path, store_path, 2, *stop, "--trainer.max_epochs=1000")])

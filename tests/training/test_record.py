@@ -25,12 +25,7 @@ from trajpred.training.record import RunHistory, RunProgress, TrainingRecord, ba
 
 
 def train(
-    store: Path,
-    folder: Path,
-    steps: int,
-    resume: Path | None = None,
-    accumulate: int = 1,
-    **data: Any,
+    store: Path, folder: Path, steps: int, resume: Path | None = None, accumulate: int = 1, **data: Any
 ) -> Path:
     """Train to ``steps`` steps, four of three scenes per epoch, and return the checkpoint."""
     run = trainer(
@@ -42,11 +37,7 @@ def train(
         callbacks=[TrainingRecord()],
         limit_val_batches=0,
     )
-    run.fit(
-        small_model(scene=SMALL_SCENES),
-        SceneData(store, **{"batch_size": 3, **data}),
-        ckpt_path=resume,
-    )
+    run.fit(small_model(scene=SMALL_SCENES), SceneData(store, **{"batch_size": 3, **data}), ckpt_path=resume)
     run.save_checkpoint(folder / f"{steps}.ckpt", weights_only=False)
     return folder / f"{steps}.ckpt"
 

@@ -123,11 +123,7 @@ def average() -> list[pl.Callback]:
 
 
 @pytest.mark.parametrize(
-    "stop",
-    [
-        SignalAt(4, "SIGTERM", VALIDATING),
-        pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow),
-    ],
+    "stop", [SignalAt(4, "SIGTERM", VALIDATING), pytest.param(SignalAt(5, "SIGTERM"), marks=pytest.mark.slow)]
 )
 def test_averaged_weights_are_validated_saved_and_resumed_and_do_not_disturb_training(
     store_path: Path, whole: tuple[Record, Path], tmp_path: Path, stop: SignalAt

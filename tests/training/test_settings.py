@@ -23,10 +23,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (
-            "--model.encoder.init_args.layer 3",
-            "layer: no such setting of SceneEncoder; did you mean layers?",
-        ),
+        ("--model.encoder.init_args.layer 3", "layer: no such setting of SceneEncoder; did you mean layers?"),
         ("--model.encoder.layers=x", "\"layers\": Expected a <class 'int'>. Got value: x"),
         ("--model.encoder Scene", '"model.encoder": '),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
@@ -44,15 +41,9 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ("--trainer.accelerator cup", "`accelerator='cup'`"),
         ("--trainer.devices x", "`devices`"),
         ("--batch_size 3", "--batch_size: no such setting; did you mean --data.batch_size?"),
-        (
-            f"--config {CPU} --data.seed 1",
-            'Linked "data.seed" must be given via "seed_everything"',
-        ),
+        (f"--config {CPU} --data.seed 1", 'Linked "data.seed" must be given via "seed_everything"'),
         ("--seed_everything -1", "'seed_everything': must be 0 to 4294967295, is -1"),
-        (
-            "--trainer.accumulate_grad_batches 0",
-            "'trainer.accumulate_grad_batches': must be positive, is 0",
-        ),
+        ("--trainer.accumulate_grad_batches 0", "'trainer.accumulate_grad_batches': must be positive, is 0"),
         (
             "--best.monitor val/moving/minFED6",
             "no validation logs 'val/moving/minFED6': give val/moving/minFDE6",
@@ -74,10 +65,7 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (
-            "data: {batch_sise: 3}",
-            "field 'data.batch_sise': no such setting; did you mean data.batch_size?",
-        ),
+        ("data: {batch_sise: 3}", "field 'data.batch_sise': no such setting; did you mean data.batch_size?"),
         (
             "model: {encoder: {class_path: trajpred.model.SceneEncoder, init_args: {layer: 3}}}",
             "field 'model.encoder.layer': no such setting of SceneEncoder; did you mean layers?",

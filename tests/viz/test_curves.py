@@ -21,11 +21,7 @@ def logged(epoch: int, validated: bool) -> dict[str, float]:
 
 
 #: Three epochs of ten steps, validated after the first and the last; focal and scored agents are the same.
-ROWS = {
-    30: logged(3, validated=True),
-    10: logged(1, validated=True),
-    20: logged(2, validated=False),
-}
+ROWS = {30: logged(3, validated=True), 10: logged(1, validated=True), 20: logged(2, validated=False)}
 
 
 def lines(axes: Axes) -> dict[str, list[list[float]]]:
@@ -36,10 +32,7 @@ def test_every_logged_value_is_drawn_over_its_epoch_and_the_best_one_is_named() 
     figure = draw_curves(ROWS, "run", best=10)
     assert figure.get_suptitle() == "run: numbers are those of the best checkpoint, after 1 epochs"
     loss, *metrics = figure.axes
-    assert lines(loss) == {
-        "training 4.00": [[1, 4], [2, 3], [3, 2]],
-        "validation 3.50": [[1, 3.5], [3, 1.5]],
-    }
+    assert lines(loss) == {"training 4.00": [[1, 4], [2, 3], [3, 2]], "validation 3.50": [[1, 3.5], [3, 1.5]]}
     assert loss.get_title("left") == "Loss"
     entries = [entry.get_text() for entry in loss.get_legend().get_texts()]
     assert entries == ["training 4.00", "validation 3.50"]

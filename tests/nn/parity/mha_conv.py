@@ -68,9 +68,7 @@ def build(case: Case, receiver_channels: int) -> MultiHeadAttentionConv:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an attention_activation with score_scaling
         conv = MultiHeadAttentionConv(
-            receiver_tag=o["receiver"],
-            receiver_channels=receiver_channels,
-            **options,
+            receiver_tag=o["receiver"], receiver_channels=receiver_channels, **options
         )
     return conv.eval()
 

@@ -26,8 +26,7 @@ def check(case: Case) -> None:
     case.close(structure.out_degree[0], "degree")
     case.close(structure.in_degree[0], "degree")
     case.close(
-        GraphStructure.of(edges, types, padding, edge_type="single").edges[0, :, :, 0],
-        "edge_type_dense",
+        GraphStructure.of(edges, types, padding, edge_type="single").edges[0, :, :, 0], "edge_type_dense"
     )
 
     # Where there is one shortest path only, it is the publication's. Its recursion takes node 0 in the

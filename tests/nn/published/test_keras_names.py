@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trajpred.nn.published.keras_names import (
-    INITIALIZERS,
-    activation_of,
-    initializer_of,
-    regularizer_of,
-)
+from trajpred.nn.published.keras_names import INITIALIZERS, activation_of, initializer_of, regularizer_of
 
 
 def test_activations_that_differ_from_torch() -> None:

@@ -11,13 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.nn.graphs import EDGES
-from trajpred.nn import (
-    CONTEXT,
-    SOURCE,
-    TARGET,
-    MultiHeadAttentionConv,
-    ReceiverTag,
-)
+from trajpred.nn import CONTEXT, SOURCE, TARGET, MultiHeadAttentionConv, ReceiverTag
 
 N = 7
 NODE = 5
