@@ -1,7 +1,7 @@
-"""Every parity vector at hand against our operators: one test per case.
+"""Every published operator against recorded vectors of its reference program: one test per case.
 
-``TRAJPRED_PARITY`` names the folder (default ``$TRAJPRED_SHARED/parity/open``). The few vectors that ship
-with the repository have a test of their own, so that the count here is the count of cases.
+The few that ship with the repository prove every operator in a bare clone. ``TRAJPRED_PARITY`` names the
+folder of all others (default ``$TRAJPRED_SHARED/parity/open``).
 """
 
 from __future__ import annotations
@@ -11,13 +11,42 @@ from pathlib import Path
 
 import pytest
 
-from tests.nn.parity.case import cases, check
+from tests.nn.parity import (
+    gat,
+    graph_transformer,
+    multi_head_attention,
+    padded_attention,
+    transformer_conv,
+    transformer_m,
+)
+from tests.nn.parity.case import Case
 
+SHIPPED = Path(__file__).parent / "parity" / "vectors"
 SHARED = Path(os.environ.get("TRAJPRED_SHARED", Path(__file__).parents[3] / "shared"))
-ROOT = Path(os.environ.get("TRAJPRED_PARITY", SHARED / "parity" / "open"))
+OTHERS = Path(os.environ.get("TRAJPRED_PARITY", SHARED / "parity" / "open"))
+OPERATORS = (gat, graph_transformer, multi_head_attention, padded_attention, transformer_conv, transformer_m)
 
 
-@pytest.mark.skipif(not ROOT.is_dir(), reason=f"TRAJPRED_PARITY: no folder {ROOT}")
-@pytest.mark.parametrize("path", cases(ROOT), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def each_case(root: Path) -> pytest.MarkDecorator:
+    """Parametrize over the cases of all layer folders below ``root``."""
+    paths = sorted(root.glob("*/*.json"))
+    return pytest.mark.parametrize("path", paths, ids=lambda path: f"{path.parent.name}/{path.stem}")
+
+
+def check(path: Path) -> None:
+    """Compare one case with our operator; an unknown layer or option is a failure."""
+    case = Case(path)
+    [compare] = [check for module in OPERATORS if (check := getattr(module, f"check_{case.layer}", None))]
+    compare(case)
+    assert not case.options.unread, f"unknown options: {sorted(case.options.unread)}"
+
+
+@each_case(SHIPPED)
+def test_shipped_vectors(path: Path) -> None:
+    check(path)
+
+
+@pytest.mark.skipif(not OTHERS.is_dir(), reason=f"TRAJPRED_PARITY: no folder {OTHERS}")
+@each_case(OTHERS)
 def test_vectors(path: Path) -> None:
     check(path)

@@ -1,4 +1,5 @@
-"""Comparison of each layer folder of the parity vectors with our operator, one module per folder.
+"""Comparisons of the parity vectors with our operators, one module per publication.
 
-Each has ``check(case)``: build the operator from ``case.options``, load the weights, compare the outputs.
+``check_LAYER(case)`` builds the operator of a folder of vectors from ``case.options``, loads the weights, and
+compares the outputs.
 """

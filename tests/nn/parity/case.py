@@ -1,8 +1,7 @@
-"""One parity case: its options, arrays and tolerance, and how it is checked."""
+"""One parity case: its options, arrays and tolerance."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -87,15 +86,3 @@ class Case:
             expected.to(actual.dtype),
             **self.tolerance,
         )
-
-
-def cases(root: Path) -> list[Path]:
-    """List the cases of all layer folders below ``root``."""
-    return sorted(root.glob("*/*.json"))
-
-
-def check(path: Path) -> None:
-    """Compare one case with our operator; an unknown layer or option is a failure."""
-    case = Case(path)
-    importlib.import_module(f"tests.nn.parity.{case.layer}").check(case)
-    assert not case.options.unread, f"unknown options: {sorted(case.options.unread)}"

@@ -1,3 +1,5 @@
+"""TransformerConv of GraphNeuralNetworks.jl and of PyG."""
+
 from __future__ import annotations
 
 from tests.nn.parity.case import Case
@@ -9,7 +11,7 @@ NAMES = (
 )
 
 
-def check(case: Case) -> None:
+def check_transformer_conv(case: Case) -> None:
     options = case.options
     options.ignore("sizes", "input_self_loops")
     named = {name: options[name] for name in NAMES.split()}
@@ -42,3 +44,30 @@ def load_attention(conv: TransformerConv, case: Case) -> None:
             case.load_linear(linear, name)
     if conv.gate is not None:  # without a root the case may have a gate that nothing uses
         case.load_linear(conv.gate, "gate")
+
+
+def check_pyg_transformer_conv(case: Case) -> None:
+    options = case.options
+    options.ignore("sizes")
+    in_: int | tuple[int, int] = options["in_dim"]
+    x = case["x"]
+    if options["bipartite"]:
+        x = (x, case["x_target"])
+        in_ = (x[0].shape[1], x[1].shape[1])
+    conv = TransformerConv(
+        in_,
+        options["out_dim"],
+        options["edge_dim"] or 0,
+        heads=options["heads"],
+        concat=options["concat"],
+        gating=options["beta"],
+        bias_qkv=options["bias"],
+        bias_root=options["bias"],
+        root_weight=options["root_weight"],
+        edge_bias=False,
+    )
+    load_attention(conv, case)
+    edge_attr = case["edge_attr"] if conv.ein else None
+    out, attention = conv(x, case["edge_index"], edge_attr, return_attention=True)
+    case.close(out, "out")
+    case.close(attention, "attention")

@@ -1,4 +1,4 @@
-"""``PaddedAttention`` from queries to other keys against the vectors of DenseTNT."""
+"""Attention and padding of DenseTNT, and flattening of graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from tests.nn.parity.case import Case
-from trajpred.nn.published.padded_attention import PaddedAttention
+from trajpred.nn.published.padded_attention import PaddedAttention, merge_tensors, pad_samples
+from trajpred.nn.segment import flatten_edges
 
 #: Argument by name in the vectors.
 CONSTRUCTOR = {
@@ -18,7 +19,7 @@ CONSTRUCTOR = {
 }
 
 
-def check(case: Case) -> None:
+def check_cross_attention(case: Case) -> None:
     options = case.options
     assert options["cross"]
     options.ignore("lengths", "key_lengths")  # arrays of the same names
@@ -54,3 +55,38 @@ def check_attention(case: Case, key: Tensor | None, key_mask: Tensor | None) -> 
 
 def mask_of(lengths: Tensor, padded: Tensor) -> Tensor:
     return torch.arange(padded.shape[1]) < lengths[:, None]
+
+
+def check_global_attention(case: Case) -> None:
+    assert not case.options["cross"]
+    assert case.options["key_lengths"] is None
+    case.options.ignore("lengths")  # array of the same name
+    check_attention(case, key=None, key_mask=None)
+
+
+def check_merge_tensors(case: Case) -> None:
+    case.options.ignore("lengths", "hidden")  # seen in the arrays
+    padded, mask = pad_samples(case["flat"], case["lengths"])
+    samples = case["flat"].split(case["lengths"].tolist())
+    published, lengths = merge_tensors(
+        [sample if len(sample) else None for sample in samples], hidden_size=case["flat"].shape[1]
+    )
+    assert published.equal(padded)
+    assert lengths == case["lengths"].tolist()
+    case.close(padded, "padded")
+    assert mask.sum(1).equal(case["lengths"])
+    assert padded[mask].equal(case["flat"])
+
+
+def check_flatten_edges(case: Case) -> None:
+    case.options.ignore("kind", "B", "n", "E", "sizes")
+    edges = [case[f"edge_index_{graph}"] for graph in range(len(case["num_nodes"]))]
+    forms = [edges]
+    if len({graph.shape for graph in edges}) == 1:
+        forms.append(torch.stack(edges))
+    for form in forms:
+        flat = flatten_edges(form, case["num_nodes"], case["target_local"])
+        for name in ("edge_index", "batch", "ptr", "offsets", "target_index"):
+            out = getattr(flat, name)
+            assert out.dtype == case[name].dtype
+            case.close(out, name)

@@ -24,7 +24,7 @@ SAME = (
 )
 
 
-def check(case: Case) -> None:
+def check_mha_conv(case: Case) -> None:
     case.options.ignore("sizes", "elup1_value")  # the values are in score_scaling_weight
     (sender, receiver), call = inputs(case)
     conv = build(case, receiver.shape[-1])
