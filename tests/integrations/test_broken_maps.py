@@ -1,17 +1,32 @@
-"""Maps with broken parts: these are left out, named and counted, and the rest is as without them."""
+"""Maps as converters and editors write them: broken parts are left out and named, odd ones are read."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.integrations.map_files import LINE, STRAIGHT, commonroad, lane, lanelet2, opendrive, road, town
-from trajpred import read_map
+from tests.conftest import equal
+from tests.integrations.map_files import (
+    LINE,
+    STRAIGHT,
+    commonroad,
+    lane,
+    lanelet2,
+    linked,
+    opendrive,
+    road,
+    town,
+)
+from trajpred import LaneMap, read_map
 from trajpred.cli.info import describe
+from trajpred.data.geometry import norm
+from trajpred.data.lane_map import MARK_TYPES
 from trajpred.integrations.maps import MapFile, read_map_file
+from trajpred.integrations.maps.segments import Line, faults
 
 #: Bounds of a CommonRoad lanelet of no length, with two and three points.
 POINT = "<point><x>5</x><y>5</y></point>"
@@ -174,3 +189,211 @@ def test_numbers_of_parts_that_are_left_out_are_given_to_no_lane(tmp_path: Path)
     taken = f'<lanelet id="4">{sidewalk.decode()}</lanelet><lanelet id="5"></lanelet>'
     file = read(tmp_path, inserted(far, b"<lanelet ", taken))
     assert file.lanes.lane_id.tolist() == [1, 6, 2]
+
+
+Load = Callable[..., LaneMap]
+#: The namespace of OpenDRIVE 1.8.
+NAMESPACE = b"http://code.asam.net/simulation/standard/opendrive_schema"
+
+
+def test_elements_may_be_in_the_namespace_of_the_standard_alone(load: Load) -> None:
+    expected = load(town())
+    default = re.sub(rb"<(\w+)", rb'<\1 xmlns="%s"' % NAMESPACE, town())
+    prefixed = re.sub(rb"<(\w+)", rb'<odr:\1 xmlns:odr="%s"' % NAMESPACE, town()).replace(b"</", b"</odr:")
+    foreign = b'<right><lane xmlns="http://vendor.example" id="-2" type="driving"/>'
+    for content in (default, prefixed, town().replace(b"<right>", foreign)):
+        assert equal(load(content), expected)
+
+
+#: A road along x from 40 m on.
+FROM_40 = STRAIGHT.replace('x="0"', 'x="40"')
+
+
+def straight_roads(attributes: str = "", first: str = "start", second: str = "end") -> bytes:
+    """Return road 1 along x to (40, 0), and road 2 from there on, linked at the named contact points."""
+    to_2 = lane(-1, link='<successor id="-1"/>')
+    from_1 = lane(-1, link='<predecessor id="-1"/>')
+    roads = road("1", right=to_2, link=linked("successor", 2, first))
+    roads += road("2", FROM_40, right=from_1, link=linked("predecessor", 1, second))
+    return opendrive(roads.replace('type="driving"', f'type="driving" {attributes}'))
+
+
+@pytest.mark.parametrize("first", ["start", "end"])
+@pytest.mark.parametrize("second", ["start", "end"])
+@pytest.mark.parametrize("direction", ["standard", "both"])
+def test_lanes_are_linked_where_they_touch(first: str, second: str, direction: str, load: Load) -> None:
+    """Converters write contact points that contradict the positions of the roads."""
+    lane_map = load(straight_roads(f'direction="{direction}"', first, second))
+    successors = [row.tolist() for row in lane_map.successors]
+    starts = [line[0, 0] for line in lane_map.centerline if line[-1, 0] > line[0, 0]]
+    assert np.allclose(starts, [0, 40]), "lanes along x are in the order of their roads"
+    assert faults(lane_map) == []
+    if direction == "standard":
+        assert successors == [[1], []]
+    else:  # the other lanes lead back
+        assert successors == [[2], [], [], [1]]
+
+
+def test_lanes_in_both_directions_are_two_lanes(load: Load) -> None:
+    one_way = load(straight_roads())
+    both = load(straight_roads('direction="both"'))
+    bidirectional = straight_roads().replace(b'type="driving"', b'type="bidirectional"')
+    assert equal(both, load(bidirectional))
+    for i, line in enumerate(one_way.centerline):
+        np.testing.assert_allclose(both.centerline[2 * i], line, atol=1e-9)
+        np.testing.assert_allclose(both.centerline[2 * i + 1], line[::-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("contact", ["start", "end"])
+def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, load: Load) -> None:
+    """Roads 1 and 2 meet in the connecting road 3; each way is connected."""
+    right = lane(-1, link='<predecessor id="-1"/><successor id="-1"/>')
+    link = linked("predecessor", 1, "end") + linked("successor", 2, "start")
+    connection = (
+        '<connection id="{0}" incomingRoad="{0}" connectingRoad="3" contactPoint="{1}">{2}</connection>'
+    )
+    lanes_linked = '<laneLink from="-1" to="-1"/>'
+    content = opendrive(
+        road("1"),
+        road("2", STRAIGHT.replace('x="0"', 'x="80"')),
+        road("3", FROM_40, right=right, link=link, attributes='junction="J"'),
+        junctions=f'<junction id="J">{connection.format(1, contact, lanes_linked)}'
+        f"{connection.format(2, contact, lanes_linked)}</junction>",
+    )
+    lane_map = load(content.replace(b'type="driving"', b'type="driving" direction="both"'))
+    assert [row.tolist() for row in lane_map.successors] == [[4], [], [], [5], [2], [1]]
+    assert faults(lane_map) == []
+
+
+def test_ramps_of_virtual_junctions_are_not_linked_to_the_ends_of_their_road(load: Load) -> None:
+    """Road 2 leaves road 1 at 20 m of 40: there is no end of a lane to be linked."""
+    connection = (
+        '<connection id="0" incomingRoad="1" connectingRoad="2" contactPoint="start">'
+        '<laneLink from="-1" to="-1"/></connection>'
+    )
+    ramp = road(
+        "2",
+        STRAIGHT.replace('x="0"', 'x="20"'),
+        right=lane(-1, link='<predecessor id="-1"/>'),
+        link='<predecessor elementType="road" elementId="1" elementS="20" elementDir="+"/>',
+    )
+    virtual = f'<junction id="J" type="virtual" mainRoad="1" sStart="20" sEnd="25">{connection}</junction>'
+    with pytest.warns(UserWarning, match="between its ends"):
+        lane_map = load(opendrive(road("1"), ramp, junctions=virtual))
+    assert [row.tolist() for row in lane_map.successors] == [[], []]
+
+
+@pytest.mark.parametrize("right_sign", [1, -1])
+@pytest.mark.parametrize("left_sign", [1, -1])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_borders_have_either_sign(left_sign: int, right_sign: int, offset: float, load: Load) -> None:
+    """Widths of 3 m beside the lane offset, as borders of any sign."""
+
+    def bordered(number: int, t: float) -> str:
+        shape = f'<border sOffset="0" a="{t}" b="0" c="0" d="0"/>'
+        return f'<lane id="{number}" type="driving">{shape}</lane>'
+
+    left = bordered(1, 3 * left_sign) + bordered(2, 6 * left_sign)
+    right = bordered(-1, 3 * right_sign) + bordered(-2, 6 * right_sign)
+    extra = f'<laneOffset s="0" a="{offset}" b="0" c="0" d="0"/>'
+    lane_map = load(opendrive(road(left=left, right=right, extra=extra)))
+    expected = load(opendrive(road(left=lane(1) + lane(2), right=lane(-1) + lane(-2), extra=extra)))
+    np.testing.assert_allclose(lane_map.left_boundary.values, expected.left_boundary.values, atol=1e-9)
+    np.testing.assert_allclose(lane_map.right_boundary.values, expected.right_boundary.values, atol=1e-9)
+
+
+@pytest.mark.parametrize(("along", "across"), [(3, 8), (8, 3), (12, 7)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_crossings_lead_across_their_road(along: float, across: float, turned: bool, load: Load) -> None:
+    """The sides by which they are crossed are those at right angles to the road, longer or shorter."""
+    length, width = (across, along) if turned else (along, across)
+    heading = np.pi / 2 if turned else 0.0
+    crosswalk = f'<object type="crosswalk" s="20" t="0" hdg="{heading}" length="{length}" width="{width}"/>'
+    lane_map = load(opendrive(road(objects=crosswalk)))
+    edges = np.stack((lane_map.crossing_edge1[0], lane_map.crossing_edge2[0]))
+    np.testing.assert_allclose(np.ptp(edges[..., 1], axis=1), across, atol=1e-9)
+    np.testing.assert_allclose(
+        sorted(edges[..., 0].mean(axis=1)), [20 - along / 2, 20 + along / 2], atol=1e-9
+    )
+
+
+def some_reversed(bits: int, left: Line, right: Line) -> tuple[Line, Line]:
+    """Return the bounds of a lanelet, the left one reversed with bit 0, the right one with bit 1."""
+    if bits & 1:
+        left = left[::-1]
+    if bits & 2:
+        right = right[::-1]
+    return left, right
+
+
+def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
+    """Return lanelets by their numbers; points at the same place are one node."""
+    names: dict[tuple[float, ...], int] = {}
+    ways = []
+    relations = []
+    for number, sides in bounds.items():
+        members = ""
+        for side, line in zip(("left", "right"), sides, strict=True):
+            references = ""
+            for point in line.round(9).tolist():
+                node = names.setdefault(tuple(point), 1000 + len(names))
+                references += f'<nd ref="{node}"/>'
+            way = 100 + len(ways)
+            ways.append(f'<way id="{way}">{references}</way>')
+            members += f'<member type="way" ref="{way}" role="{side}"/>'
+        tags = '<tag k="type" v="lanelet"/><tag k="subtype" v="road"/>'
+        relations.append(f'<relation id="{number}">{members}{tags}</relation>')
+    nodes = []
+    for (x, y), name in names.items():
+        tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>'
+        nodes.append(f'<node id="{name}" lat="0" lon="0">{tags}</node>')
+    return "".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
+
+
+#: Left and right bounds.
+ANGLE = np.linspace(-np.pi / 2, np.pi / 2, 9)
+U_TURN = (
+    np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]]),
+    4 * np.stack((np.cos(ANGLE), np.sin(ANGLE)), -1).round(9),
+)
+SHARP_TURN = (
+    np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]]),
+    np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]]),
+)
+ISLAND = np.array([[0.0, 0.0], [10.0, 2.0], [20.0, 0.0]])
+
+
+@pytest.mark.parametrize("reversed_ways", range(4))
+def test_sharp_turns_are_oriented_by_the_nodes_they_share(reversed_ways: int, load: Load) -> None:
+    """A U-turn to the left about an inner bound whose ends are nearest crosswise, between two lanes."""
+    inner, outer = U_TURN
+    back = np.array([-30.0, 0.0])
+    turn = some_reversed(reversed_ways, inner, outer)
+    before = (np.stack((inner[0] + back, inner[0])), np.stack((outer[0] + back, outer[0])))
+    after = (np.stack((inner[-1], inner[-1] + back)), np.stack((outer[-1], outer[-1] + back)))
+    lane_map = load(local_lanelets({1: before, 2: turn, 3: after}))
+    assert [row.tolist() for row in lane_map.successors] == [[2], [3], []]
+    np.testing.assert_allclose(lane_map.left_boundary[1], inner)
+    np.testing.assert_allclose(lane_map.right_boundary[1], outer)
+
+
+@pytest.mark.parametrize("reversed_ways", range(4))
+@pytest.mark.parametrize(("left", "right"), [SHARP_TURN, (ISLAND, ISLAND * [1.0, -1.0])])
+def test_lanelets_without_neighbours_have_an_outline_that_does_not_cross_itself(
+    left: Line, right: Line, reversed_ways: int, load: Load
+) -> None:
+    """A turn whose outer ends are nearest crosswise, and a lanelet that begins and ends at a point."""
+    apart = norm(left[[0, -1]] - right[[0, -1]])
+    crosswise = norm(left[[0, -1]] - right[[-1, 0]])
+    assert (apart.sum() > crosswise.sum()) == (left is SHARP_TURN[0])
+    lane_map = load(local_lanelets({1: some_reversed(reversed_ways, left, right)}))
+    np.testing.assert_allclose(lane_map.left_boundary[0], left)
+    np.testing.assert_allclose(lane_map.right_boundary[0], right)
+
+
+def test_reflectors_are_dashed_from_either_side(load: Load) -> None:
+    content = opendrive(road(right=lane(-1))).replace(b'type="solid broken"', b'type="botts dots"')
+    assert b"botts" in content
+    lane_map = load(content)
+    assert MARK_TYPES[lane_map.left_mark[0]] == "DASHED_YELLOW"
+    assert MARK_TYPES[lane_map.right_mark[0]] == "DASHED_YELLOW"

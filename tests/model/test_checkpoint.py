@@ -1,18 +1,30 @@
-"""Reading checkpoints: damaged, foreign and hostile files are rejected with one DataError."""
+"""Weights: damaged, foreign and hostile files are one DataError; names and shapes are pinned; cards hold."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+import yaml
+from torch import nn
 
+from tests.conftest import ROOT, run
 from tests.model.small import checkpoint_of, small_config, small_model
+from tests.model.systems import CONFIGS, DEFAULT_MODEL, HEADS
 from trajpred.errors import DataError
-from trajpred.model import Forecaster
+from trajpred.evaluation import evaluate
+from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder, pretrained
 from trajpred.model.checkpoint import CONFIG, build, load_matching, read_checkpoint, training_facts
 from trajpred.model.pretrained import locate
+from trajpred.nn.edge_attention import Operator
+from trajpred.predictors import load_predictor
+from trajpred.store import ScenarioStore
 from trajpred.training.lit_forecaster import LitForecaster
 
 
@@ -111,3 +123,67 @@ def test_the_folder_of_a_run_stands_for_its_best_checkpoint_else_the_last(tmp_pa
     for name in ("last.ckpt", "best.ckpt"):
         (run / "checkpoints" / name).touch()
         assert locate(run) == locate(str(run / "checkpoints")) == run / "checkpoints" / name
+
+
+def test_an_unknown_name_is_rejected_with_the_known_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    monkeypatch.setattr(pretrained, "FOLDER", folder)
+    with pytest.raises(DataError, match="known: none"):
+        Forecaster.from_pretrained("tiny-2")
+    shutil.copy(checkpoint_of(small_model(), tmp_path / "model.ckpt"), folder / "tiny-1.pt")
+    for load in (Forecaster.from_pretrained, load_predictor, Forecaster.load):
+        with pytest.raises(DataError, match=r"tiny-2: .*: tiny-1"):
+            load("tiny-2")
+
+
+def card(name: str) -> dict[str, float]:
+    """Read the model's own row of the first table in its card."""
+    lines = (pretrained.FOLDER / f"{name}.md").read_text().splitlines()
+    table = [line.replace(" ", "").strip("|") for line in lines if line.startswith("|")]
+    rows = [line.split("|") for line in table]
+    metrics = rows[0][2:]
+    for row in rows:
+        if row[0] == name:
+            values = [float(cell) for cell in row[2:]]
+            return dict(zip(metrics, values, strict=True))
+    raise LookupError(name)
+
+
+@pytest.mark.slow  # tests/training/test_regression.py evaluates the demo weights for every change
+@pytest.mark.parametrize("name", pretrained.list_models())
+def test_shipped_weights_reach_the_results_of_their_card(name: str, tmp_path: Path) -> None:
+    raw = ROOT / "datasets" / "argoverse1"
+    assert run("prepare", "--source", "argoverse1", "--raw", raw, "--store", tmp_path, "--workers", 1) == 0
+    scenes = ScenarioStore(tmp_path, "val")
+    if "the reporting half" in (pretrained.FOLDER / f"{name}.md").read_text():
+        scenes = scenes.halved("reporting")
+    evaluation = evaluate(load_predictor(name), scenes, progress=False)
+    for metric, value in card(name).items():
+        assert evaluation.metrics["focal"][metric] == pytest.approx(value, abs=0.01), metric
+
+
+#: Checkpoints outlive commits. After an intended change, run this file with ``TRAJPRED_PIN=1``.
+PINNED = Path(__file__).with_name("state_dicts.json")
+
+
+def digest(module: nn.Module) -> str:
+    """Number of weights, and a hash of their names and shapes."""
+    lines = [f"{name} {list(value.shape)}" for name, value in sorted(module.state_dict().items())]
+    return f"{len(lines)} {hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
+
+
+def test_every_system_keeps_the_names_and_shapes_of_its_weights() -> None:
+    parts: dict[str, nn.Module] = {"default": Forecaster(SceneEncoder(), ModeDecoder(joint=True))}
+    for path in CONFIGS:
+        config = DEFAULT_MODEL | yaml.safe_load(path.read_text())["model"]
+        parts[path.stem] = Forecaster.build(config).encoder
+    parts |= {f"HeadDecoder, {head}": HeadDecoder(head=head) for head in HEADS}
+    operators = get_args(Operator)
+    parts |= {f"ModeDecoder, {name}": ModeDecoder(attention=name, joint=True) for name in operators}
+    digests = {name: digest(part) for name, part in parts.items()}
+    if os.environ.get("TRAJPRED_PIN"):
+        PINNED.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8", newline="\n")
+    assert digests == json.loads(PINNED.read_text("utf-8"))

@@ -1,18 +1,32 @@
-"""Predictors of models, and loading of any predictor."""
+"""Predictors of models on any data; loading of any predictor, of other packages too."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.features.scenes import in_a_mirror
 from tests.predictors.saved import saved
+from trajpred.data.forecast import Forecast
+from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
-from trajpred.predictors import CheckpointPredictor, EnsemblePredictor, load_ensemble, load_predictor
+from trajpred.model import pretrained
+from trajpred.predictors import (
+    PREDICTORS,
+    CheckpointPredictor,
+    EnsemblePredictor,
+    Predictor,
+    load_ensemble,
+    load_predictor,
+)
+from trajpred.predictors.baselines import constant_velocity
+from trajpred.predictors.checkpoint import attention_of
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +100,140 @@ def test_unknown_names_and_missing_joint_futures_are_rejected() -> None:
         load_predictor("nothing")
     with pytest.raises(DataError, match="no joint futures"):
         load_predictor("lane_following", joint=True)
+
+
+class Mine(Predictor):
+    name = "mine"
+
+    def __init__(self, returned: Callable[[list[Forecast]], Any] = list) -> None:
+        self.returned = returned
+
+    def __call__(self, scenarios: Sequence[Scenario]) -> Any:
+        return self.returned([constant_velocity(scenario) for scenario in scenarios])
+
+
+class Nameless(Predictor):
+    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        return []
+
+
+class Uncallable(Predictor):
+    name = "mine"
+
+
+class Renamed(CheckpointPredictor):
+    """It keeps what only models have, as attention."""
+
+    def __init__(self) -> None:
+        super().__init__("argoverse-nano")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (5, "of builtins cannot be made (TypeError: 'int' object is not callable)"),
+        (Mine(), "of tests cannot be made (TypeError: Mine.__call__() missing"),
+        (lambda: 1 / 0, "of tests cannot be made (ZeroDivisionError: division by zero)"),
+        (lambda: None, "of tests must be a trajpred.predictors.Predictor, is None"),
+        (Nameless, "of tests must have a name and a __call__"),
+        (Uncallable, "of tests must have a name and a __call__"),
+    ],
+)
+def test_what_is_no_predictor_is_named(make: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PREDICTORS, "mine", make)
+    with pytest.raises(DataError) as caught:
+        load_predictor("mine")
+    assert f"predictor 'mine' {sentence}" in str(caught.value)
+
+
+@pytest.mark.parametrize("returned", [lambda _: None, tuple, lambda _: [None, None], lambda made: made[:1]])
+def test_what_is_no_forecast_of_each_scenario_is_named(
+    returned: Any, sample_scenarios: list[Scenario], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenarios = [scenario for scenario in sample_scenarios if scenario.has_future][:2]
+    monkeypatch.setitem(PREDICTORS, "mine", Mine)
+    forecasts = load_predictor("mine")(scenarios)
+    assert [forecast.scenario_id for forecast in forecasts] == [s.scenario_id for s in scenarios]
+    monkeypatch.setitem(PREDICTORS, "mine", lambda: Mine(returned))
+    with pytest.raises(DataError, match="predictor 'mine' of tests must return a list with a Forecast for"):
+        load_predictor("mine")(scenarios)
+
+
+def test_a_model_of_another_package_stays_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PREDICTORS, "mine", Renamed)
+    assert isinstance(load_predictor("mine"), Renamed)
+
+
+#: Observed steps, seconds between them, and future steps.
+WINDOWS = [(8, 0.5, 12), (50, 0.1, 30), (125, 0.04, 150), (11, 0.1, 80), (1, 0.1, 60), (5, 0.5, 0)]
+ROAD = [[[-200, 0], [0, 0]], [[0, 0], [200, 0]], [[-200, 3.5], [200, 3.5]]]
+
+
+#: The smallest weights that ship; the others are slow.
+MODELS = ["argoverse-nano"]
+OTHERS = [name for name in pretrained.list_models() if name not in MODELS]
+
+
+@pytest.fixture(
+    scope="module", params=[*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def two_cars(observed: int, step_s: float, future: int, with_map: bool) -> Scenario:
+    time = (np.arange(observed + future) - observed + 1) * step_s
+    cars = ((10, 0), (12, 3.5))
+    paths = np.stack([np.stack((speed * time, np.full_like(time, y)), -1) for speed, y in cars])
+    return Scenario.from_arrays(
+        paths, num_observed=observed, step_s=step_s, map=ROAD if with_map else None, scenario_id=f"{observed}"
+    )
+
+
+@pytest.mark.parametrize("with_map", [True, False])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_every_window_is_predicted_on_its_own_grid(
+    name: str, window: tuple[int, float, int], with_map: bool
+) -> None:
+    predictor = load_predictor(name)
+    observed, step_s, future = window
+    scenario = two_cars(observed, step_s, future, with_map)
+    [found] = predictor([scenario])
+    reach = round(predictor.horizon * predictor.step_s / step_s)
+    steps = min(future or round(6 / step_s), reach)
+    assert found.trajectory.shape == (2, 6, steps, 2)
+    assert np.isfinite(found.trajectory).all()
+    assert found.probability.sum(1) == pytest.approx([1, 1])
+    assert found.track_id.tolist() == ["0", "1"]
+    start = np.abs(found.trajectory[:, :, 0] - scenario.tracks.position[:, None, observed - 1])
+    if observed == 1:  # the speed is unknown: a single mode may be fast
+        start = np.median(start, axis=1)
+    assert start.max() < 20 * step_s, "the first step is one of the scenario's own"
+
+
+def test_leading_steps_that_were_not_observed_change_nothing(name: str) -> None:
+    """Truth: the same recording, cut to the steps that were observed."""
+    predictor = load_predictor(name)
+    scenario = two_cars(12, 0.1, 30, True)
+    path = np.concatenate((np.full((2, 25, 2), np.nan), scenario.tracks.position), 1)
+    padded = Scenario.from_arrays(path, num_observed=37, map=ROAD, scenario_id=scenario.scenario_id)
+    [one], [other] = predictor([scenario]), predictor([padded])
+    np.testing.assert_allclose(one.trajectory, other.trajectory, atol=1e-4)
+    np.testing.assert_allclose(one.probability, other.probability, atol=1e-5)
+
+
+def test_scenarios_of_different_windows_are_predicted_together(name: str) -> None:
+    predictor = load_predictor(name)
+    scenarios = [two_cars(*window, True) for window in WINDOWS]
+    for scenario, found in zip(scenarios, predictor(scenarios), strict=True):
+        [alone] = predictor([scenario])
+        assert found.scenario_id == scenario.scenario_id
+        np.testing.assert_allclose(found.trajectory, alone.trajectory, atol=1e-4)
+
+
+def test_attention_is_that_of_the_forecast_at_the_model_s_time_step(name: str) -> None:
+    predictor = load_predictor(name)
+    scenario = two_cars(25, 0.2, 30, with_map=True)
+    [found] = attention_of(predictor, [scenario])
+    [expected] = attention_of(predictor, [resample(scenario, predictor.step_s)])
+    assert np.array_equal(found.weight, expected.weight)
