@@ -18,7 +18,6 @@ from tools.benchmark import app as benchmark
 from tools.benchmark_row import app as benchmark_row
 from tools.scaling import main as scaling
 from tools.ship import main as ship
-from tools.synthesize import main as synthesize
 from trajpred.cli.main import make_app, without_imports
 
 PAGES = sorted(
@@ -78,7 +77,7 @@ def test_commands_are_accepted(page: str, tokens: list[str]) -> None:
     app = make_app([] if "my-lab" in tokens else tokens)  # a package of the reader's
     app.command(benchmark)
     app.command(benchmark_row)
-    for script, name in ((scaling, "scaling"), (ship, "ship"), (synthesize, "synthesize")):
+    for script, name in ((scaling, "scaling"), (ship, "ship")):
         app.command(script, name=name)
     app.parse_args(tokens, exit_on_error=False, print_error=False)
     if tokens[0] == "train":

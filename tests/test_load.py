@@ -20,7 +20,7 @@ import torch
 from tests.conftest import ROOT
 from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
-from tools.synthesize import make_scenario
+from tests.sources.argoverse2_files import sample_scene
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation import evaluate
@@ -36,8 +36,8 @@ AGENTS, LANES = 4, 8
 
 @cache
 def scenarios() -> list[Scenario]:
-    """Return 16 synthetic scenarios with few agents and lanes."""
-    return [reduced(make_scenario(0, i)) for i in range(16)]
+    """Return the scenes of the sample with few agents and lanes."""
+    return [reduced(sample_scene(i)) for i in range(10)]
 
 
 def reduced(scenario: Scenario) -> Scenario:
@@ -52,7 +52,7 @@ def reduced(scenario: Scenario) -> Scenario:
 
 
 def read(raw: RawScenario) -> Scenario:
-    scenario = scenarios()[int(raw.name) % 16]
+    scenario = scenarios()[int(raw.name) % 10]
     return replace(scenario, scenario_id=raw.name)
 
 

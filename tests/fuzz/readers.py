@@ -27,7 +27,7 @@ from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, 
 from tests.integrations import map_files
 from tests.integrations.drives import write_drive
 from tests.sources.argoverse1_files import made_map, made_rows, write
-from tools.synthesize import make_scenario, write_scenario
+from tests.sources.argoverse2_files import short_scene, short_store, write_scenario
 from trajpred import read_map
 from trajpred.data.forecast import Forecast
 from trajpred.errors import DataError
@@ -44,7 +44,7 @@ from trajpred.predictors.predictions_file import FilePredictor, problems_of
 from trajpred.sources import argoverse1, argoverse2
 from trajpred.store import ScenarioStore, prepare
 
-SCENARIO = make_scenario(0, 2, steps=10, observed=5)
+SCENARIO = short_scene()
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,6 @@ def of_file(path: Path, read: Callable[[], object]) -> Callable[[bytes], object]
         return read()
 
     return write_and_read
-
-
-def raw_store(folder: Path) -> Path:
-    """Return a store of two scenarios."""
-    for index in range(2):
-        scenario = make_scenario(0, index, steps=10, observed=5)
-        write_scenario(scenario, folder / "raw" / "val" / scenario.scenario_id)
-    store = folder / "store"
-    prepare("argoverse2", folder / "raw", store, workers=1, progress=False)
-    return store
 
 
 def use_store(store: Path) -> None:
@@ -173,14 +163,14 @@ def packed(folder: Path) -> Reader:
 
 
 def of_store(folder: Path, name: str, damage: Damage) -> Reader:
-    store = raw_store(folder)
+    store = short_store(folder, "val", 2)
     [path] = store.glob(name)
     return Reader(path.read_bytes(), damage, of_file(path, lambda: use_store(store)))
 
 
 def record(folder: Path) -> Reader:
     """Return the reader of a shard's record, which preparing again relies on: it must leave a valid store."""
-    whole = raw_store(folder).rename(folder / "whole")
+    whole = short_store(folder, "val", 2).rename(folder / "whole")
 
     def read(content: bytes) -> None:
         store = Path(shutil.copytree(whole, folder / "store", dirs_exist_ok=True))

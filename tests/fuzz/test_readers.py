@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.fuzz.readers import READERS, SCENARIO, Reader, raw_store
+from tests.fuzz.readers import READERS, SCENARIO, Reader
 from tests.sources.argoverse1_files import made_map
-from tools.synthesize import scenario_table, write_scenario
+from tests.sources.argoverse2_files import scenario_table, short_store, write_scenario
 from trajpred.data.checks import as_names
 from trajpred.errors import DataError
 from trajpred.sources import argoverse1 as argoverse1_map
@@ -85,7 +85,7 @@ def test_many_damaged_files_are_read_or_rejected(name: str, tmp_path: Path, limi
 
 
 def test_preparing_again_deletes_nothing_outside_the_store(tmp_path: Path) -> None:
-    store = raw_store(tmp_path)
+    store = short_store(tmp_path, "val", 2)
     other = Path(shutil.copytree(store / "val", tmp_path / "other"))
     path = store / "manifest.json"
     manifest = unsealed(path.read_text())

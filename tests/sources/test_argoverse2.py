@@ -20,7 +20,7 @@ from av2.map.lane_segment import LaneMarkType, LaneType
 from av2.map.map_api import ArgoverseStaticMap
 
 from tests.conftest import SAMPLE, equal, rejected
-from tools.synthesize import make_scenario, scenario_table
+from tests.sources.argoverse2_files import scenario_table, short_scene
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, NO_LANE, LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
@@ -35,7 +35,7 @@ STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
 TIME = ("start_timestamp", "end_timestamp")
 INTEGER = ("timestep", "object_category", "num_timestamps")
 COLUMNS = ("observed", *TEXT, *STATE, *TIME, *INTEGER)
-SMALL = make_scenario(0, 2, steps=8, observed=5)
+SMALL = short_scene(steps=8)
 TABLE = scenario_table(SMALL)
 #: The first three records of each group of the map.
 ARCHIVE = {}
@@ -323,7 +323,7 @@ def test_the_boundary_is_that_of_argoverse_2_where_no_row_shows_it(
     tmp_path: Path, steps: int, observed: int, hidden: range
 ) -> None:
     """The focal track alone, unseen around its last observed step; at 10 Hz and at 2 Hz."""
-    table = scenario_table(make_scenario(0, 2, steps=steps, observed=observed))
+    table = scenario_table(short_scene(0, steps, observed))
     alone = pc.equal(table["track_id"], table["focal_track_id"])
     unseen = pc.is_in(table["timestep"], pa.array(hidden))
     table = table.filter(pc.and_(alone, pc.invert(unseen)))

@@ -12,7 +12,7 @@ from av2.datasets.motion_forecasting.scenario_serialization import load_argovers
 from av2.map.map_api import ArgoverseStaticMap
 
 from tests.conftest import equal
-from tools.synthesize import make_scenario
+from tests.sources.argoverse2_files import sample_scene
 from trajpred import DataError, LaneMap, from_av2, to_av2
 from trajpred.sources.argoverse2 import read_scenario
 
@@ -44,7 +44,7 @@ def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(sample_fol
 
 
 def test_scenarios_without_a_map_and_uneven_times_are_kept() -> None:
-    scenario = make_scenario(0, 1)
+    scenario = sample_scene(1)
     stamps = scenario.timestamps_ns + 64 * np.arange(110) ** 2
     uneven = replace(scenario, timestamps_ns=stamps, map=LaneMap())
     theirs, _ = to_av2(uneven)
@@ -52,7 +52,7 @@ def test_scenarios_without_a_map_and_uneven_times_are_kept() -> None:
 
 
 def test_frames_that_an_object_lacks_are_steps_without_states() -> None:
-    whole = replace(make_scenario(0, 1), map=LaneMap())
+    whole = replace(sample_scene(1), map=LaneMap())
     theirs, _ = to_av2(whole)
     kept = np.delete(np.arange(110), [12, 13, 70])
     theirs.timestamps_ns = theirs.timestamps_ns[kept]
@@ -72,7 +72,7 @@ def test_frames_that_an_object_lacks_are_steps_without_states() -> None:
 
 
 def test_invalid_objects_are_named() -> None:
-    theirs, _ = to_av2(make_scenario(0, 1))
+    theirs, _ = to_av2(sample_scene(1))
     other_unit = replace(theirs, timestamps_ns=theirs.timestamps_ns / 1000)
     for objects, problem in (
         (({"scenario_id": "a"},), "ArgoverseScenario"),

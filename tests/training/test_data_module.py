@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from tests.conftest import ROOT
 from tests.features.scenes import equal_batches
-from tools.synthesize import synthesize
+from tests.sources.argoverse2_files import short_store
 from trajpred.errors import DataError
 from trajpred.features.config import VALID, FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import SceneBatch
@@ -138,10 +138,7 @@ def test_scenes_that_are_held_out_are_never_trained_on(store_path: Path) -> None
 
 def test_several_stores_are_mixed_in_one_window(store_path: Path, tmp_path: Path) -> None:
     """Truth: the scenes of each store alone, in the same window."""
-    raw = tmp_path / "raw"
-    short = tmp_path / "short"
-    synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
-    prepare("argoverse2", raw, short, workers=1, progress=False)
+    short = short_store(tmp_path, steps=50, observed=20)
     data = SceneData(store_path, batch_size=4, stores={str(short): 2})
     data.scene = SceneConfig(FeatureConfig(history=30, future=40))
     usual = ScenarioStore(store_path, "train")

@@ -12,12 +12,12 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from tests.conftest import ROOT
+from tests.sources.argoverse2_files import short_store
 from tests.training.command import tiny
-from tools.synthesize import synthesize
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import TRAINING
 from trajpred.predictors import load_predictor
-from trajpred.store import ScenarioStore, prepare
+from trajpred.store import ScenarioStore
 from trajpred.training import record, train
 from trajpred.training.record import RunLogger, RunProgress
 
@@ -36,10 +36,7 @@ SHORT = [
 def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
     store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw = tmp_path / "raw"
-    short = tmp_path / "short"
-    synthesize(raw, 3, val=0.0, test=0.0, steps=50, observed=20, workers=1, progress=False)
-    prepare("argoverse2", raw, short, workers=1, progress=False)
+    short = short_store(tmp_path, steps=50, observed=20)
     runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
     recipe = [
         f"--config={ROOT / 'configs/recipes/argoverse.yaml'}",
