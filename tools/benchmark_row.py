@@ -25,11 +25,10 @@ from trajpred.data.registry import load_module
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate, read_results, write_results
-from trajpred.evaluation.report import by_recipe, format_interval, markdown
+from trajpred.evaluation.report import by_recipe, format_interval, markdown, note_of
 from trajpred.evaluation.table import Interval, compare, pairs
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
-from trajpred.predictors.derived import CompletedPredictor
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 
@@ -198,7 +197,7 @@ def write_row(
     path: Path, name: str, predictor: Predictor, rows: ScenarioStore, facts: dict[str, Any]
 ) -> None:
     """Evaluate a predictor with one thread, every agent counting, and write the result and the facts."""
-    result = evaluate(CompletedPredictor(predictor), rows)
+    result = evaluate(predictor, rows, complete=True)
     if isinstance(predictor, CheckpointPredictor):
         facts = facts | {"parameters": sum(weight.numel() for weight in predictor.model.parameters())}
     scenes = [rows[i] for i in range(min(TIMED, len(rows)))]
@@ -235,6 +234,9 @@ def table(*results: Path) -> None:
     head = ["", "million parameters", "core minutes", "ms a scene", *METRICS]
     moving = [f"moving minFDE6{what}" for what in ("", " interval", " against above")]
     print(markdown([*head, *moving], rows))
+    note = note_of([result for _, seeds in ranked for result in seeds], "")
+    if note:
+        print(f"\n{note}")
 
 
 def mean_of(seeds: Sequence[Evaluation]) -> Interval:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SAMPLE, run
+from trajpred.evaluation import Evaluation, read_results
 from trajpred.evaluation.agents import groups_of
 from trajpred.store import ScenarioStore
 
@@ -39,8 +41,10 @@ def test_predictions_are_written_scored_and_compared(
     assert run("evaluate", *at, "--checkpoint", predictions, "--out", results, table) == 0
     printed = capsys.readouterr().out
     assert "focal agents by class" in printed
-    assert "tracks were not predicted" in printed
-    assert " minFDE6 |" in table.read_text()
+    missing = json.loads(results.read_text())["missing"]
+    of_groups = f"focal: 0, scored: {missing['scored']}, moving: {missing['moving']}, all: {missing['all']}"
+    assert f"p.parquet: agents without a forecast count in no metric ({of_groups})." in printed
+    assert table.read_text() in printed
 
     assert run("compare", "--results", baseline, results, "--scenes", "2") == 0
     compared = capsys.readouterr().out
@@ -126,7 +130,7 @@ def test_the_tables_of_a_file_without_focal_tracks_are_reported(
     out = capsys.readouterr().out
     assert re.search(r"others.parquet against lane_following, \d+ moving agents that both predict", out)
     assert "others.parquet: 5 scenarios, K = 6" in out
-    assert "focal: 5)" in out
+    assert "(focal: 5, " in out
     assert table.read_text() in out
 
 
@@ -169,6 +173,34 @@ def test_agents_are_compared_that_both_predict(
     assert "predict other moving agents: compare their tables" in capsys.readouterr().out
 
 
+def test_results_say_that_six_of_twelve_modes_are_scored(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six improbable modes beside those of lane following, anywhere in the file, change no error."""
+    at = ["--store", store]
+    six = tmp_path / "six.parquet"
+    twelve = tmp_path / "twelve.parquet"
+    assert run("predict", "--checkpoint", "lane_following", *at, "--agents", "all", "--out", six) == 0
+    modes = pq.read_table(six).to_pandas()
+    tracks = len(modes) // 6
+    modes["probability"] = 0.1 + 0.3 * modes["probability"]
+    away = modes[COORDINATES[0]].map(lambda steps: steps + 1.0)
+    decoys = modes.assign(**{"probability": 0.1 / 6, COORDINATES[0]: away})
+    pd.concat([decoys, modes]).to_parquet(twelve)
+    results: list[Evaluation] = []
+    cut = f"twelve.parquet: {tracks} tracks have 12 modes, of which metrics of K = 6 use the 6 most probable"
+    with pytest.warns(UserWarning, match=cut) as caught:
+        for path in six, twelve:
+            summary = path.with_suffix(".json")
+            assert run("evaluate", *at, "--checkpoint", path, "--out", summary) == 0
+            results += read_results(summary)
+    assert len(caught) == 1
+    assert cut in capsys.readouterr().out
+    assert [result.many_modes for result in results] == [{}, {"12": tracks}]
+    for name in ("minADE6", "minFDE6", "MR6", "minFDE1"):
+        assert results[1].metrics["all"][name] == pytest.approx(results[0].metrics["all"][name], abs=1e-6)
+
+
 def test_gaps_in_a_predictions_file_are_reported(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,7 +210,8 @@ def test_gaps_in_a_predictions_file_are_reported(
     assert run("evaluate", *at, "--against", part) == 0
     printed = capsys.readouterr().out
     assert "velocity against part.parquet, 3 focal and " in printed
-    assert "(scored: 38, focal: 2)" in printed
+    assert "part.parquet: agents without a forecast count in no metric (focal: 2, scored: 38," in printed
+    assert "part.parquet: faults: 2 times like scenario" in printed
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--check-with-av2") == 0
     assert "nan" not in capsys.readouterr().out
     assert run("evaluate", *at, "--checkpoint", part, "--check-with-av2") == 1

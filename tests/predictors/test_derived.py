@@ -16,9 +16,9 @@ from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import EnsemblePredictor, load_predictor
 from trajpred.predictors.derived import (
-    CompletedPredictor,
     StreamedForecast,
     StreamedPredictor,
+    completed,
     of_same_seconds,
     perturbed,
 )
@@ -157,8 +157,8 @@ def test_what_a_predictor_leaves_out_is_predicted_at_constant_velocity(
     predictor.left_out = (scenarios[1].scenario_id,)
     lanes = load_predictor("lane_following")(scenarios)
     steady = load_predictor("constant_velocity")(scenarios)
-    completed = CompletedPredictor(predictor)(scenarios)
-    for own, other, forecast in zip(lanes, steady, completed, strict=True):
+    wholes = [completed(*pair) for pair in zip(predictor(scenarios), scenarios, strict=True)]
+    for own, other, forecast in zip(lanes, steady, wholes, strict=True):
         forecast.validate()
         assert sorted(forecast.track_id) == sorted(other.track_id)
         places = {name: row for row, name in enumerate(forecast.track_id.tolist())}
@@ -172,4 +172,4 @@ def test_what_a_predictor_leaves_out_is_predicted_at_constant_velocity(
                 assert forecast.probability[places[name]][0] == 1
     predictor.last_step = -1
     with pytest.raises(DataError, match="steps': must be 60 of scenario"):
-        CompletedPredictor(predictor)(scenarios)
+        completed(predictor(scenarios)[0], scenarios[0])

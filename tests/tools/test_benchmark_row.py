@@ -14,9 +14,12 @@ from tests.conftest import ROOT
 from tools import benchmark_row
 from tools.benchmark_row import PROBES, affordable_steps, core_seconds, reference_ms, score, table, train
 from trajpred.errors import DataError
-from trajpred.evaluation import read_results
+from trajpred.evaluation import evaluate, read_results
 from trajpred.evaluation.table import compare
 from trajpred.model.pretrained import locate
+from trajpred.predictors import load_predictor
+from trajpred.predictors.predict import predict
+from trajpred.store import ScenarioStore
 
 START_S = 31.0
 STEP_S = 0.25
@@ -81,7 +84,26 @@ def test_a_table_ranks_rows_and_compares_each_with_the_one_above(
     assert rows[0][-1] == ""
     assert "nan" not in first + second
     assert f"{lanes[0].metrics['focal']['minFDE6']:.2f}" in rows[0]
-    assert lanes[0].missing["all"] == 0
+    assert lanes[0].missing["all"] == lanes[0].completed["all"] == 0
+
+
+def test_a_row_says_what_its_file_lacks(
+    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ScenarioStore(store_path, "val")
+    path = tmp_path / "some.parquet"
+    predict(load_predictor("lane_following"), rows, path, progress=False)  # the focal tracks alone
+    steady = load_predictor("constant_velocity")
+    score("some", checkpoint=str(path), store=store_path, half="reporting", out=tmp_path)
+    table(tmp_path / "some.json")
+    [row] = read_results(tmp_path / "some.json")
+    whole = evaluate(steady, rows.halved("reporting"), progress=False)
+    for group in ("focal", "scored", "all"):
+        assert row.completed[group] == whole.metrics[group]["count"] - whole.metrics["focal"]["count"]
+        assert row.metrics[group]["count"] == whole.metrics[group]["count"]
+    counted = f"focal: 0, scored: {row.completed['scored']}"
+    printed = capsys.readouterr().out
+    assert f"some: agents without a forecast are scored at constant velocity ({counted}" in printed
 
 
 @pytest.mark.slow

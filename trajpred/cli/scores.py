@@ -99,12 +99,12 @@ def evaluate(
             report += change_tables(results[1:], results[:1], (results[1].predictor, results[0].predictor))
     finally:  # what was evaluated is reported, also if there is nothing to compare
         write_and_show(results, report, out or [])
-        gaps = [report_gaps(*pair, rows) for pair in zip(predictors, results, strict=True)]
+        faulty = [report_faults(predictor, rows) for predictor in predictors]
     if against is not None:
         _suggest_page(results[1:], results[:1], rows.path, [checkpoint[0], against])
     if not check_with_av2:
         return 0
-    return int(any(gaps) or not all(agrees_with_av2(result) for result in results))
+    return int(any(faulty) or not all(agrees_with_av2(result) for result in results))
 
 
 def require_outputs(out: Sequence[Path]) -> None:
@@ -116,27 +116,22 @@ def require_outputs(out: Sequence[Path]) -> None:
 
 def write_and_show(results: Sequence[Evaluation], report: Sequence[Table], out: Sequence[Path]) -> None:
     """Write results to files, and print the tables."""
-    from trajpred.evaluation.report import show, to_markdown
+    from trajpred.evaluation.report import note_of, show, to_markdown
     from trajpred.evaluation.results import write_results
 
+    note = note_of(results)
     for path in out:
         if path.suffix == ".md":
-            path.write_text(to_markdown(report), encoding="utf-8")
+            path.write_text(to_markdown(report, note), encoding="utf-8")
         else:
             write_results(path, results)
-    show(report)
+    show(report, note)
 
 
-def report_gaps(predictor: Predictor, result: Evaluation, rows: ScenarioStore) -> bool:
-    """Print missing agents and faults of predictions files; return whether there are faults."""
+def report_faults(predictor: Predictor, rows: ScenarioStore) -> bool:
+    """Print the faults of predictions files by scenario; return whether there are any."""
     from trajpred.predictors.predictions_file import problems_of
 
-    missing = result.missing
-    if missing["all"]:
-        print(
-            f"\n{predictor.name}: {missing['all']} tracks were not predicted and count in no metric "
-            f"(scored: {missing['scored']}, focal: {missing['focal']})."
-        )
     problems = problems_of(predictor, rows.split_ids)
     for scenario, faults in list(problems.items())[:MAX_PROBLEMS]:
         print(f"{scenario}: {'; '.join(faults)}", file=sys.stderr)
@@ -218,7 +213,6 @@ def stress(
         report += tables(variants[0], groups=groups)
         report += degradation(variants, groups)
     write_and_show(results, report, out or [])
-    report_gaps(predictor, results[0], rows)
     return 0
 
 
@@ -239,6 +233,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         format_origin,
         format_table,
         interval_table,
+        note_of,
         show,
         to_markdown,
     )
@@ -265,6 +260,9 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         print(f"{problem}\n")
     for name, seeds in recipes.items():
         print(f"- {name}: {format_origin(seeds)}")
+    note = note_of(evaluations, "")
+    if note:
+        print(f"\n{note}")
     if scenes:
         require(len(recipes) == 2, "scenes", f"compares two recipes, {len(recipes)} are given")
         (first, before), (last, after) = recipes.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trajpred.data.registry import import_words
 from trajpred.evaluation import Evaluation, evaluate, write_results
-from trajpred.evaluation.report import interval_table, show, tables, to_markdown
+from trajpred.evaluation.report import interval_table, note_of, show, tables, to_markdown
 from trajpred.evaluation.table import compare
 from trajpred.model import pretrained
 from trajpred.predictors import load_predictor
@@ -54,12 +54,12 @@ def report(trained: TrainedRun) -> None:
         results[name] = evaluate(of_same_time, rows)
     result = results["trained"]
     _compare(results)
-    if result.missing["all"]:
-        print(f"{result.missing['all']} agents beyond the model's limits were not predicted.")
+    for note in result.notes:
+        print(note)
     if trained.folder is not None:
         run = trained.folder
         write_results(run / EVALUATION, [*results.values()])
-        (run / TABLES).write_text(to_markdown(tables(result)), encoding="utf-8")
+        (run / TABLES).write_text(to_markdown(tables(result), note_of([result])), encoding="utf-8")
         _draw(run, trained.history, predictor, result, rows, trained.pictures)
         _print_files(run, checkpoint)
     _advise(rows, checkpoint, trained.folder)

@@ -301,6 +301,14 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(head), f"|{'|'.join(rules)}|", *map(line, rows)])
 
 
+def note_of(results: Sequence[Evaluation], conventions: str = CONVENTIONS) -> str:
+    """Return the note below tables of results: the conventions, and what is particular to each result."""
+    notes = [conventions] if conventions else []
+    for result in results:
+        notes += result.notes
+    return "\n\n".join(dict.fromkeys(notes))
+
+
 def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:
     """Format the tables under their titles, and the note."""
     parts = [f"**{table.title}**\n\n{markdown(table.head, table.rows)}" for table in shown]
@@ -324,7 +332,7 @@ def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
         console.print(table.title, style="bold", markup=False)  # rich wraps a table's own title to its width
         console.print(grid)
     if note:
-        console.print(note, style="dim", highlight=False)
+        console.print(note, style="dim", highlight=False, markup=False)
 
 
 #: Evaluations of one recipe from several seeds.

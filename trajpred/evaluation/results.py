@@ -23,6 +23,7 @@ from trajpred.data.splits import GROUPS, PAIRED_GROUPS
 from trajpred.errors import DataError, require
 from trajpred.evaluation.table import SCENE, compared_in, members, numbers, whole_columns
 from trajpred.metrics import metrics_of
+from trajpred.metrics.registry import MODES
 from trajpred.store.reader import read_manifest
 
 #: Version of the files: it changes with the meaning of a key, not with new keys.
@@ -63,6 +64,10 @@ class Evaluation:
         scenarios: number of labelled scenarios that were evaluated.
         missing: ``missing[group]`` agents without a forecast, which count in no metric, and ``scenarios``
             in which no agent has one.
+        completed: by group, the agents without a forecast that are scored at constant velocity, if these were
+            to be completed.
+        many_modes: by number of modes, the predicted tracks that have more than metrics use.
+        faults: the most frequent kinds of faults of predictions files, with examples.
         metrics: means over agents, ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included),
             ``moving``, ``all``; ``count`` is the number of agents.
         joint: ``joint[group][name]`` of the groups ``scored`` and ``all``: means of the joint metrics over
@@ -101,6 +106,9 @@ class Evaluation:
     seconds: list[float] = field(default_factory=list)
     half: str = ""
     observed_s: float = 0.0
+    completed: dict[str, int] = field(default_factory=dict)
+    many_modes: dict[str, int] = field(default_factory=dict)
+    faults: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     agents: pa.Table | None = None
     scenes: pa.Table | None = None
@@ -170,6 +178,29 @@ class Evaluation:
     def others(self) -> str:
         """``maxFDE of my-lab 1.0`` for what is of other packages, else empty."""
         return ", ".join(f"{name} of {package}" for name, package in self.packages.items())
+
+    @property
+    def scored_modes(self) -> str:
+        """The tracks with more modes than metrics use, in a sentence; else empty."""
+        if not self.many_modes:
+            return ""
+        counts = sorted(map(int, self.many_modes))
+        modes = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+        tracks = f"{self.predictor}: {sum(self.many_modes.values()):,} tracks have {modes} modes"
+        return f"{tracks}, of which metrics of K = {MODES} use the {MODES} most probable"
+
+    @property
+    def notes(self) -> list[str]:
+        """What means do not show: agents without a forecast, modes that are not scored, faults of files."""
+        fates = {"count in no metric": self.missing, "are scored at constant velocity": self.completed}
+        notes = [self.scored_modes]
+        for fate, counts in fates.items():
+            if counts.get("all"):
+                of_groups = ", ".join(f"{group}: {counts[group]:,}" for group in GROUPS)
+                notes.append(f"{self.predictor}: agents without a forecast {fate} ({of_groups})")
+        if self.faults:
+            notes.append(f"{self.predictor}: faults: {self.faults}")
+        return [f"{note}." for note in notes if note]
 
     @property
     def recipe(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import norm, rotate
 from trajpred.data.registry import foreign
+from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError
 from trajpred.evaluation.agents import (
     JOINT_GROUPS,
     ScoredAgents,
     best_modes,
+    groups_of,
     require_step,
     score_joint,
     tensors,
@@ -40,7 +45,7 @@ from trajpred.metrics import (
 from trajpred.metrics.calibration import laplace_levels
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.checkpoint import code_of
-from trajpred.predictors.derived import StreamedForecast
+from trajpred.predictors.derived import StreamedForecast, completed
 from trajpred.predictors.predictions_file import reasons, require_scenes
 from trajpred.predictors.predictor import Predictor, forecast_store
 from trajpred.store import ScenarioStore
@@ -58,6 +63,7 @@ def evaluate(
     plausibility: bool = False,
     workers: int = 1,
     check_with_av2: bool = False,
+    complete: bool = False,
     progress: bool = True,
 ) -> Evaluation:
     """Compute the metrics of a predictor over a split.
@@ -71,6 +77,7 @@ def evaluate(
         plausibility: also compute plausibility and calibration, which takes longer.
         workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         check_with_av2: also compute the metrics with av2's own functions, and compare.
+        complete: score the agents that the predictor leaves out as predicted at constant velocity.
         progress: show a progress bar.
 
     Raises:
@@ -84,6 +91,8 @@ def evaluate(
     scenes_rows = _Rows()
     scored = Scenes(dict(zip(store.scenario_ids, store.recordings, strict=True)))
     scenarios_scored = 0
+    left_out: Counter[str] = Counter()
+    many_modes: Counter[str] = Counter()
     step_s = 0.0
     seconds: list[float] = []
     batches = forecast_store(
@@ -98,6 +107,14 @@ def evaluate(
     for scenarios, forecasts in batches:
         if not scenarios:
             continue
+        for forecast in forecasts:
+            modes = forecast.probability.shape[1]
+            if modes > MODES:
+                many_modes[str(modes)] += len(forecast.track_id)
+        if complete:
+            for row, scenario in enumerate(scenarios):
+                left_out.update(_left_out(forecasts[row], scenario))
+                forecasts[row] = completed(forecasts[row], scenario)
         agents = ScoredAgents.of(scenarios, forecasts, predictor.joint)
         step_s = step_s or agents.step_s
         require_step(agents.step_s, step_s, scenarios[0].scenario_id)
@@ -116,10 +133,10 @@ def evaluate(
         raise DataError(_nothing_to_score(store), file=store.path)
     require_scenes(predictor, scored.digests)
     table = scored.joined(agents_rows.table())
-    if not pc.any(table["predicted"]).as_py():
+    if not pc.any(table["predicted"]).as_py() or left_out["all"] == len(table):
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
-    return Evaluation.of_tables(
+    result = Evaluation.of_tables(
         table,
         scored.joined(scenes_rows.table()),
         predictor=predictor.name,
@@ -132,9 +149,21 @@ def evaluate(
         store=store_facts(store.path),
         scenarios=scenarios_scored,
         seconds=seconds,
+        completed=dict(left_out),
+        many_modes=dict(many_modes),
+        faults=reasons(predictor, store.split_ids),
         av2=check.summary() if check is not None else {},
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )
+    if many_modes:
+        warnings.warn(result.scored_modes, stacklevel=2)
+    return result
+
+
+def _left_out(forecast: Forecast, scenario: Scenario) -> dict[str, int]:
+    """Count the agents of each group that a forecast lacks."""
+    is_lacking = ~np.isin(scenario.tracks.track_id, forecast.track_id)
+    return {group: int((member & is_lacking).sum()) for group, member in groups_of(scenario).items()}
 
 
 class _Rows:

@@ -61,22 +61,12 @@ def of_same_seconds(predictors: Sequence[Predictor]) -> list[Predictor]:
     return [ShortenedPredictor(predictor, predictors) for predictor in predictors]
 
 
-class CompletedPredictor(DerivedPredictor):
-    """A predictor that predicts at constant velocity the tracks that it would leave out."""
+def completed(forecast: Forecast, scenario: Scenario) -> Forecast:
+    """Add the tracks that ``forecast`` lacks, at constant velocity, as modes of which the first is certain.
 
-    def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        completed: list[Forecast] = []
-        for scenario, forecast in zip(scenarios, self.predictor(scenarios), strict=True):
-            steady = constant_velocity(scenario, future_steps(scenario))
-            completed.append(complete(forecast, steady))
-        return completed
-
-
-def complete(forecast: Forecast, steady: Forecast) -> Forecast:
-    """Add the tracks that ``forecast`` lacks from ``steady``, as modes of which the first is certain.
-
-    Raises: DataError if it has fewer steps.
+    Raises: DataError if it has fewer steps than ``scenario`` has to predict.
     """
+    steady = constant_velocity(scenario, future_steps(scenario))
     missing = ~np.isin(steady.track_id, forecast.track_id)
     if not len(forecast.track_id):
         return steady
