@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -16,11 +17,16 @@ from matplotlib.image import imread
 from tests.conftest import SAMPLE, run
 from tests.store.scenarios import made
 from trajpred.cli.scenarios import choose
+from trajpred.cli.training_report import _advise
 from trajpred.cli.visualize import file_stems
 from trajpred.data.scenario import Scenario
+from trajpred.data.splits import half_of
+from trajpred.errors import DataError
+from trajpred.evaluation.results import listing
 from trajpred.sources import SOURCES, RawScenario, Source
 from trajpred.sources.argoverse2 import discover
 from trajpred.sources.windows import Windows
+from trajpred.store import ScenarioStore
 
 VAL = [one.name for one in discover(SAMPLE)["val"]]
 #: The only one of the sample's test split; it has no future.
@@ -40,6 +46,32 @@ def picture(folder: Path, *args: object, scenario: str = VAL[0]) -> Any:
     """Draw one scenario into a folder and read the picture."""
     assert run("visualize", *args, "--scenario", scenario, "--out", folder) == 0
     return imread(folder / f"{scenario}.png")
+
+
+def test_commands_without_a_half_read_the_deciding_one(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that a training prints draws the half that it validated on; ``calibrate`` fits to it."""
+    rows = ScenarioStore(store, "val").halved("deciding")
+    _advise(rows, Path("constant_velocity"), tmp_path)
+    [line] = re.findall(r"^ +trajpred visualize (.*)", capsys.readouterr().out, re.MULTILINE)
+    assert run("visualize", *shlex.split(line)) == 0
+    drawn = [path.stem for path in (tmp_path / "pictures").iterdir()]
+    assert sorted(drawn) == sorted(name for name in VAL if half_of(name) == "deciding")
+    assert 0 < len(drawn) < len(VAL)
+    assert run("visualize", "--store", store, "--half", "deciding", "--scenario", VAL[0]) == 2
+    assert "--half: chooses among the first scenarios" in capsys.readouterr().err
+
+    used: list[str] = []
+
+    def fit(checkpoint: str, rows: ScenarioStore, *_: object) -> None:
+        used.append(listing(rows.split, rows.half))
+        raise DataError("seen")
+
+    monkeypatch.setattr("trajpred.evaluation.calibrate.calibrate", fit)
+    for options in ([], ["--half", "reporting"], ["--split", "train"]):
+        assert run("calibrate", "--store", store, "--out", tmp_path / "x.ckpt", *options) == 2
+    assert used == ["val, deciding", "val, reporting", "train"]
 
 
 def test_pictures_show_what_is_asked_for(store: Path, tmp_path: Path) -> None:

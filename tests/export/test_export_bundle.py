@@ -27,6 +27,7 @@ from trajpred.cli.models import checked_rows
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
+from trajpred.data.splits import half_of
 from trajpred.errors import DataError
 from trajpred.export import check as check_module
 from trajpred.export import export_bundle as module
@@ -263,8 +264,9 @@ def test_command_names_a_store_that_the_bundle_can_be_scored_on(
 ) -> None:
     out = tmp_path / "a b"
     assert run("export", "--checkpoint", checkpoint, "--limit", 1, "--out", out) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"Score it: trajpred evaluate --checkpoint '{out}'"  # on the sample
+    *_, case, _, last = capsys.readouterr().out.splitlines()
+    assert half_of(case.split()[-1]) == "deciding"
+    assert last == f"Score it: trajpred evaluate --checkpoint '{out}' --half deciding"  # on the sample
 
 
 def test_largest_scenes_are_checked() -> None:

@@ -17,6 +17,7 @@ from trajpred.cli.scenarios import (
     report_skipped,
     store_or_raw,
 )
+from trajpred.data.splits import Half
 from trajpred.errors import require
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def explore(
     checkpoint: str = "argoverse-nano",
     against: str | None = None,
     split: str = "val",
+    half: Half | None = None,
     limit: Positive = 10,
     raw: Path | None = None,
     source: str | None = None,
@@ -47,6 +49,7 @@ def explore(
         checkpoint: Path of a checkpoint, run or bundle, or name of shipped weights or of a baseline.
         against: Another one, side by side with the first.
         split: Split to take scenarios from if none is named.
+        half: Take them from this half of the split.
         limit: Maximum number of scenarios if none is named.
         raw: Take scenarios from raw data instead: folder in the official layout, or one scenario. Or a map,
             explored with one car: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
@@ -69,7 +72,7 @@ def explore(
         imports = "from trajpred import read_map\nfrom trajpred.viz.explore import scenario_on"
         code = {map.stem: (imports, f"scenario_on(read_map({str(map)!r}), {map.stem!r})")}
     else:
-        choices = choose(folder, source, split, scenario or [], limit, options)
+        choices = choose(folder, source, split, scenario or [], limit, options, half)
         scenarios = read_all(choices)
         code = {choice.name: choice.code for choice in choices}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from trajpred.cli.scenarios import Positive, open_split
+from trajpred.cli.scenarios import Positive, deciding, open_split
 from trajpred.data.environment import install_command
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Group, Half
@@ -114,7 +114,7 @@ def predict(
     rows = open_split(store, split, half)
     from trajpred.predictors import load_ensemble
     from trajpred.predictors.predict import predict as write
-    from trajpred.store.sample import store_words
+    from trajpred.store.sample import split_words
 
     predictor = load_ensemble([checkpoint, *(ensemble or [])], joint, mirror, modes)
     scenarios, tracks = write(
@@ -123,9 +123,7 @@ def predict(
     print(f"{out}: {tracks} tracks of {scenarios} scenarios")
     if not rows[0].has_future:
         return 0
-    words = ["--checkpoint", str(out), *store_words(rows.path), "--split", split]
-    if half is not None:
-        words += ["--half", half]
+    words = ["--checkpoint", str(out), *split_words(rows)]
     print(f"Score it: trajpred evaluate {shlex.join(words)}")
     return 0
 
@@ -153,7 +151,7 @@ def calibrate(
         split: Scenarios that the model was not trained on: a third is fitted to, a third decides whether the
             temperature is kept, a third measures both. From the training split only scenarios that were
             held out (--data.hold_out) are used.
-        half: Use only this half of the split (docs/how-to/evaluate.md).
+        half: Use only this half of the split; by default the deciding one of val (docs/how-to/evaluate.md).
         coverage: Share of true positions that the regions should contain.
         group: Agents to fit to. All agents of a scene are predicted.
         batch_size: Scenarios per batch.
@@ -161,6 +159,8 @@ def calibrate(
     """
     require_writable(out)
     rows = open_split(store, split, half)
+    if half is None:
+        rows = deciding(rows)
     from trajpred.data.tracks import OBJECT_TYPES
     from trajpred.evaluation.calibrate import calibrate as fit
 
@@ -204,7 +204,7 @@ def export(
         checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: Folder, or a file that ends in .zip.
         store: Scenarios for the check: folder written by prepare; by default the sample's.
-        split: Split of the store.
+        split: Split of the store; of val the deciding half is used.
         limit: Number of scenarios to check: the first, those with most tracks and most lanes, then others.
         max_agents: Fixed number of agents; with --max-lanes. By default any number.
         max_lanes: Fixed number of lane segments and crossings; with --max-agents.
@@ -217,7 +217,8 @@ def export(
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "must be given together with --max-lanes")
     require_writable(out.parent, folder=True)
-    rows = open_split(store, split)
+    every = open_split(store, split)
+    rows = deciding(every)
     try:
         from trajpred.export.export_bundle import export_bundle as write
     except ImportError as error:
@@ -243,13 +244,10 @@ def export(
     if part == "encoder":
         print(f'Run it:  trajpred.onboard.OnboardEncoder("{out}").encode(scene)')
         return 0
-    from trajpred.store.sample import store_words
+    from trajpred.store.sample import split_words
 
-    data = store_words(rows.path)
-    if split != "val":
-        data += ["--split", split]
-    print(f"Run it:  trajpred replay {shlex.join(['--bundle', str(out), *data])}")
-    print(f"Score it: trajpred evaluate {shlex.join(['--checkpoint', str(out), *data])}")
+    print(f"Run it:  trajpred replay {shlex.join(['--bundle', str(out), *split_words(every)])}")
+    print(f"Score it: trajpred evaluate {shlex.join(['--checkpoint', str(out), *split_words(rows)])}")
     return 0
 
 

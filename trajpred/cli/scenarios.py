@@ -112,6 +112,19 @@ def open_split(store: Path | None, split: str, half: Half | None = None) -> Scen
     return rows.halved(half)
 
 
+def deciding(rows: ScenarioStore) -> ScenarioStore:
+    """Return the deciding half of validation scenes, by which models are fitted and checked.
+
+    Of other splits, and where that half is empty, all scenes.
+    """
+    if rows.split != "val":
+        return rows
+    try:
+        return rows.halved("deciding")
+    except DataError:
+        return rows
+
+
 @dataclass(frozen=True)
 class Choice:
     """A scenario that was found but not yet read.
@@ -174,8 +187,10 @@ def choose(
     names: Sequence[str],
     limit: int,
     options: object = None,
+    half: Half | None = None,
 ) -> list[Choice]:
-    """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``.
+    """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``
+    or of one ``half`` of it.
 
     ``limit`` is the number of those without names. If several splits hold an id, ``split`` takes precedence.
     ``folder`` is a store, by default the sample's, or raw data of the data set ``source``, which has
@@ -183,12 +198,14 @@ def choose(
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """
+    chosen = "chooses among the first scenarios of a split of a store: name none, and no raw data"
+    require(half is None or not (names or source), "half", chosen)
     if source is not None and folder is not None:
         return _from_raw(folder, source, split, names, limit, options)
     from trajpred.store import ensure_store, find_scenarios
 
     store = ensure_store(folder)
-    names = names or open_split(store, split).scenario_ids[:limit]
+    names = names or open_split(store, split, half).scenario_ids[:limit]
     require(len(names) > 0, "split", f"{store} has no scenario in split {split!r}")
     choices: list[Choice] = []
     for name, rows in find_scenarios(store, names, first=split):

@@ -15,7 +15,7 @@ from trajpred.predictors import load_predictor
 from trajpred.predictors.derived import of_same_seconds
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
-from trajpred.store.sample import store_words
+from trajpred.store.sample import split_words
 from trajpred.training.record import RunHistory
 from trajpred.training.train import TrainedRun
 from trajpred.viz.curves import draw_curves
@@ -140,11 +140,10 @@ def _print_files(run: Path, checkpoint: Path) -> None:
 
 def _advise(rows: ScenarioStore, checkpoint: Path, run: Path | None) -> None:
     """Print the commands that look further into the model."""
-    options = shlex.join([*import_words(), "--checkpoint", str(checkpoint), *store_words(rows.path)])
+    options = shlex.join([*import_words(), "--checkpoint", str(checkpoint), *split_words(rows)])
     pictures = (run or Path()) / "pictures"
     print("Next:")
     print(f"  trajpred visualize {options} --out {shlex.quote(str(pictures))}")
-    half = f" --half {rows.half}" if rows.half else ""
-    print(f"  trajpred evaluate {options}{half} --by all")
+    print(f"  trajpred evaluate {options} --by all")
     if run is not None and any(run.glob("events.*")):
         print(f"  tensorboard --logdir {shlex.quote(str(run))}")

@@ -24,6 +24,7 @@ from trajpred.cli.scenarios import (
     store_or_raw,
 )
 from trajpred.data.files import require_writable
+from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def visualize(
     checkpoint: str | None = None,
     against: str | None = None,
     split: str = "val",
+    half: Half | None = None,
     limit: Positive = 10,
     out: Path = Path("pictures"),
     show: list[Overlay] | None = None,
@@ -91,6 +93,7 @@ def visualize(
             weights or of a baseline; without one the scenarios are drawn alone.
         against: In the web page, another checkpoint or baseline, side by side with the first.
         split: Split to take scenarios from if none is named.
+        half: Take them from this half of the split.
         limit: Maximum number of scenarios if no id is given.
         out: Folder for a png of each scenario; or a file, whose suffix is the format: .png, .pdf or .svg;
             .gif or .mp4 for a film in real time; .html for one self-contained web page; .mcap for Foxglove.
@@ -134,7 +137,7 @@ def visualize(
     if scenario is not None and len(scenario) == 1 and scenario[0].endswith(".json"):
         scenario, split, sentence = worst_scenarios(Path(scenario[0]), limit, checkpoint)
         print(sentence)
-    choices = choose(folder, source_name, split, scenario or [], limit, options)
+    choices = choose(folder, source_name, split, scenario or [], limit, options, half)
     models = [name for name in (checkpoint, against) if name is not None]
     removed = without or []
     if format == "html":

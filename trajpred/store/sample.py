@@ -9,7 +9,7 @@ from pathlib import Path
 from trajpred.data.files import require_writable
 from trajpred.errors import DataError
 from trajpred.store.prepare import prepare
-from trajpred.store.reader import read_manifest
+from trajpred.store.reader import ScenarioStore, read_manifest
 
 ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
@@ -37,9 +37,19 @@ def _cache() -> Path:
         return Path(tempfile.gettempdir()) / f"trajpred{user}"
 
 
-def store_words(store: Path, option: str = "--store") -> list[str]:
+def store_words(store: Path) -> list[str]:
     """Return the words that name ``store`` on the command line; none for the sample, the default."""
-    return [] if store == sample_store() else [option, str(store)]
+    return [] if store == sample_store() else ["--store", str(store)]
+
+
+def split_words(rows: ScenarioStore) -> list[str]:
+    """Return the words that name a split, or a half of it, and its store; none for what is the default."""
+    words = store_words(rows.path)
+    if rows.split != "val":
+        words += ["--split", rows.split]
+    if rows.half:
+        words += ["--half", rows.half]
+    return words
 
 
 def require_sample(option: str = "--store") -> Path:
