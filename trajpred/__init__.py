@@ -2,7 +2,7 @@
 
 Data flow: raw files → ``sources`` → :class:`Scenario` → ``store`` → ``features`` → ``model`` →
 :class:`Forecast` → ``metrics``, ``evaluation``, ``viz``. Importing this package imports no library; each name
-below is imported when it is first used, and torch only by those that need it.
+below is imported at its first use, and torch only by names that need it.
 
 Example:
     >>> import trajpred
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], list[str]]:
-    """Return the ``__getattr__`` and the ``__all__`` of ``package``: names are imported when they are used.
+    """Return the ``__getattr__`` and ``__all__`` of ``package``, which import names when they are used.
 
     Args:
-        names: for each module of the package its public names, separated by spaces.
+        names: public names of each module in the package, separated by spaces.
     """
     homes = {name: module for module, text in names.items() for name in text.split()}
 

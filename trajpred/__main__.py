@@ -7,14 +7,12 @@ from io import TextIOWrapper
 
 
 def main(command: str | None = None) -> None:
-    """Run the command that the arguments name, or ``command``.
+    """Run ``command``, by default the one named by the arguments.
 
-    Where packages are missing that the command line itself needs, ``doctor`` still runs.
+    If packages needed by the command line are missing, ``doctor`` still runs.
     """
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # a table must not be lost for a "²" that its file cannot have
+        sys.stdout.reconfigure(errors="replace")  # for files that cannot encode "²"
     try:
         from trajpred.cli.main import main as run
     except ImportError as error:

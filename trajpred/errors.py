@@ -22,8 +22,8 @@ class DataError(ValueError):
 
     Args:
         message: what is wrong, in one sentence.
-        file: the file or scenario at fault, where known.
-        field: the column, key or array at fault, where known.
+        file: the file or scenario at fault, if known.
+        field: the column, key or array at fault, if known.
 
     Example:
         >>> print(DataError("must be positive", file="config.yaml", field="steps"))
@@ -52,7 +52,7 @@ class DataError(ValueError):
         return partial(DataError, file=self.file, field=self.field), (self.message,)
 
     def located(self, file: str | Path) -> DataError:
-        """Return the same error with ``file`` filled in, unless a file is already named."""
+        """Return this error with ``file`` filled in, unless it already names a file."""
         return DataError(self.message, file=self.file or file, field=self.field)
 
 
@@ -95,7 +95,7 @@ def require_finite(values: NDArray[Any], field: str, used: NDArray[np.bool_] | N
     """Raise :class:`DataError` about ``field`` if a value is NaN or infinite.
 
     Args:
-        used: ``[A, T]``, the steps of ``values`` ``[A, T, ...]`` that matter, by default all.
+        used: ``[A, T]`` steps of ``values`` ``[A, T, ...]`` to check; by default all.
     """
     import numpy as np
 
@@ -108,7 +108,7 @@ def require_finite(values: NDArray[Any], field: str, used: NDArray[np.bool_] | N
 
 
 def require_rows(correct: ArrayLike, field: str, message: str) -> None:
-    """Raise :class:`DataError` about ``field`` that names the first rows of ``[M]`` that are not correct."""
+    """Raise :class:`DataError` about ``field`` that names the first incorrect rows of ``[M]``."""
     import numpy as np
 
     rows = np.flatnonzero(np.logical_not(correct)).tolist()
@@ -123,5 +123,5 @@ def require_rows(correct: ArrayLike, field: str, message: str) -> None:
 
 
 def within(values: NDArray[Any], size: int) -> bool:
-    """Return whether every entry is an index into a table of ``size`` rows."""
+    """Return whether every entry indexes a table of ``size`` rows."""
     return bool(((values >= 0) & (values < size)).all())

@@ -1,1 +1,1 @@
-"""The command line: one function per command; its signature and docstring are the options and their help."""
+"""The command line: one function per command, whose signature and docstring define options and help."""

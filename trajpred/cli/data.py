@@ -33,13 +33,13 @@ def download(
     Example: trajpred download --out /data/av2 --split train val --limit 100
 
     Args:
-        out: Target folder; gets {train,val,test}/ID/.
+        out: Target folder, for {train,val,test}/ID/.
         split: Splits to download; by default all.
         limit: Download only the first LIMIT scenarios of each split.
         workers: Files downloaded at once.
         endpoint: URL of the S3 service, for a mirror; by default the public one.
-        bucket: Bucket at a mirror.
-        prefix: Folder of the bucket that holds the splits, at a mirror.
+        bucket: Bucket of a mirror.
+        prefix: Folder of a mirror's bucket that contains the splits.
     """
     require_writable(out, folder=True)
     from trajpred.sources.download import download as fetch
@@ -83,23 +83,22 @@ def prepare(
     Example: trajpred prepare --source argoverse2 --raw /data/av2 --store /data/av2-store
 
     Args:
-        source: Name of the data set, or package.module:OBJECT (see docs/how-to/own-data.md). Some have
-            options of their own, which --source NAME --help lists: argoverse2-sensor, commonroad,
-            scenarionet for nuScenes, Waymo and others in its format, and table for your own CSV and parquet
-            files.
-        raw: Its folder in the official layout; for Argoverse 2 {train,val,test}/ID/; for tables, a file too.
-            By default the sample.
-        store: Target folder; by default that of the sample.
+        source: Name of the data set, or package.module:OBJECT (see docs/how-to/own-data.md). Some sources
+            have their own options, listed by --source NAME --help: argoverse2-sensor, commonroad, scenarionet
+            for nuScenes, Waymo and others in its format, and table for your own CSV and parquet files.
+        raw: Folder of the data set in its official layout, for Argoverse 2 {train,val,test}/ID/; for tables
+            also a file. By default the sample.
+        store: Target folder; by default the sample's.
         workers: Processes; -1 for all cores.
         scheduler: Address of a Dask scheduler, tcp://host:8786, whose workers see the same folders.
         shard_size: Scenarios per file.
-        heights: Keep the heights of the map's points.
-        continue_s: Continue training scenarios for this many seconds from their last recorded step, as labels
-            for longer horizons; with --teacher. Continued steps are never evaluated.
-        teacher: Checkpoint or shipped weights that continue them (docs/how-to/train.md).
+        heights: Keep the heights of map points.
+        continue_s: Continue training scenarios by this many seconds from their last recorded step, as labels
+            for longer horizons; needs --teacher. Continued steps are never evaluated.
+        teacher: Checkpoint or shipped weights that predict the continued steps (docs/how-to/train.md).
         allow_skipped: Exit with 0 even if scenarios were skipped, instead of 3.
-        overwrite: Allow this run to remove scenarios that it does not make from the store, and to replace
-            what another teacher continued.
+        overwrite: Allow this run to remove scenarios from the store that it does not produce, and to replace
+            another teacher's continuations.
     """
     from trajpred.store import prepare as prepare_store
     from trajpred.store.sample import SAMPLE_RAW, require_sample, require_sample_store, sample_store

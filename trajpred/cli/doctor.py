@@ -1,4 +1,4 @@
-"""The doctor command: check the installation and the machine, and say what repairs them."""
+"""The doctor command: check the installation and the machine, and suggest repairs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import TypeAlias
 from trajpred.data.environment import cores
 from trajpred.errors import DataError
 
-#: "ok", "note" or "problem", and a line of the report; a problem has to be solved, a note may be.
+#: "ok", "note" or "problem", and a line of the report; a problem must be fixed, a note need not be.
 Finding: TypeAlias = tuple[str, str]
 #: What the onboard runtime imports, and what onnxruntime itself needs: a vehicle has no torch.
 ONBOARD = ("numpy", "onnxruntime", "packaging")
 
 
 def doctor() -> int:
-    """Check this installation, and say what to do about each problem.
+    """Check the installation, and suggest a fix for each problem.
 
-    Exits with 1 if there is a problem.
+    Exits with 1 if there are problems.
     """
     warnings.simplefilter("ignore")
     checks: list[Callable[[], Iterator[Finding]]] = [versions, folders]
@@ -40,7 +40,7 @@ def doctor() -> int:
 
 
 def guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Yield the findings of a check; one that fails is a problem itself."""
+    """Yield the findings of a check; a check that fails is itself a problem."""
     try:
         yield from check()
     except DataError as error:
@@ -59,12 +59,12 @@ def installed(name: str) -> str | None:
 
 
 def is_onboard() -> bool:
-    """Return whether this is an installation for the onboard runtime alone."""
+    """Return whether only the onboard runtime is installed."""
     return installed("torch") is None and installed("onnxruntime") is not None
 
 
 def versions() -> Iterator[Finding]:
-    """Check that trajpred's packages are there, and of versions that it was tested with."""
+    """Check that trajpred's dependencies are installed, in tested versions."""
     for name, command in {"trajpred": "pip install -e .", "packaging": "pip install packaging"}.items():
         if installed(name) is None:
             yield "problem", f"{name} is not installed: {command}"
@@ -78,7 +78,7 @@ def versions() -> Iterator[Finding]:
 
 
 def examine(requirement: str) -> Iterator[Finding]:
-    """Check a package; those of extras, and of all but the runtime on a vehicle, may be missing."""
+    """Check a package; packages of extras may be missing, and on a vehicle all but the runtime's."""
     from packaging.requirements import Requirement
 
     package = Requirement(requirement)
@@ -111,7 +111,7 @@ def folders() -> Iterator[Finding]:
 
 
 def device() -> Iterator[Finding]:
-    """Report what torch computes on, and whether that computes."""
+    """Report torch's device, and check that it computes."""
     import torch
 
     build = f"torch for CUDA {torch.version.cuda}" if torch.version.cuda else "torch without CUDA"
@@ -126,7 +126,7 @@ def device() -> Iterator[Finding]:
 
 
 def plugins() -> Iterator[Finding]:
-    """Check that the plugins of other packages can be imported."""
+    """Check that plug-ins of other packages can be imported."""
     from trajpred.data.registry import GROUP, distribution, load_plugin
 
     for point in metadata.entry_points(group=GROUP):
@@ -138,7 +138,7 @@ def plugins() -> Iterator[Finding]:
 
 
 def models() -> Iterator[Finding]:
-    """Check that the shipped weights forecast."""
+    """Check that the shipped models predict."""
     from trajpred.data.scenario import Scenario
     from trajpred.model.pretrained import list_models
     from trajpred.predictors import load_predictor

@@ -1,4 +1,4 @@
-"""The command that serves a page on which scenarios are edited and predicted."""
+"""The command that serves a page for editing scenarios and predicting them."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def explore(
     source: str | None = None,
     options: SourceOptions = None,
 ) -> int:
-    """Change scenarios in the browser: drag a road user, and see at once what is predicted then.
+    """Edit scenarios in the browser: drag a road user, and see the new predictions at once.
 
-    Prints an address of this machine, opens it, and serves it until Ctrl-C. Nothing is written.
+    Prints a local address, opens it, and serves it until Ctrl-C. Nothing is written.
 
     Example: trajpred explore --against lane_following
 
     Args:
         store: Folder written by prepare; by default the sample's.
         scenario: Ids, or unambiguous starts of them, from any split; by default the first of --split.
-        checkpoint: Path of a checkpoint, run or bundle, or name of shipped weights or of a baseline.
-        against: Another one, side by side with the first.
+        checkpoint: Path of a checkpoint, run or bundle, or name of shipped weights or a baseline.
+        against: Another checkpoint or baseline, side by side with the first.
         split: Split to take scenarios from if none is named.
         half: Take them from this half of the split.
         limit: Maximum number of scenarios if none is named.
-        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario. Or a map,
-            explored with one car: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        source: Data set of the raw data, as for prepare, with its options; by default argoverse2.
+        raw: Take scenarios from raw data instead: a folder in the official layout, or one scenario; or a
+            Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2 map, explored with one car.
+        source: Source of the raw data, as for prepare, with its options; by default argoverse2.
     """
     map = raw if raw is not None and source is None and is_map(raw) else None
     require(map is None or not scenario, "raw", "is a map: it is explored alone, without scenarios")

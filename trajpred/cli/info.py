@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 #: Suffixes of map files.
 MAPS = (".osm", ".xodr", ".xml")
-#: A key by which the content of Argoverse 2's map files is known.
+#: A key that identifies Argoverse 2's map files.
 MAP_KEY = b'"lane_segments"'
 
 
 def load_map(path: Path, origin: tuple[float, float] | None = None, crs: str | None = None) -> MapFile:
-    """Read a map file, and print what was left out of it."""
+    """Read a map file, and print what was left out."""
     from trajpred.integrations.maps import read_map_file
 
     file = read_map_file(path, origin=origin, crs=crs)
@@ -48,7 +48,7 @@ def is_map(path: Path) -> bool:
 def save_map(
     what: str, store: Path | None, out: Path, origin: tuple[float, float] | None, crs: str | None
 ) -> None:
-    """Write the map that ``what`` is, or the scenario's. Raises: DataError if it has none."""
+    """Write the map ``what``, or the map of the scenario ``what``. Raises: DataError if there is none."""
     from trajpred.data.files import require_writable
     from trajpred.integrations.maps import write_map
 
@@ -77,9 +77,9 @@ def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None,
     return rows[rows.index(name)].map
 
 
-#: Scenarios of raw data whose road users are compared with the map.
+#: Number of raw scenarios whose road users are compared with the map.
 COUNTED = 20
-#: What a predictions file can be said to be without a store.
+#: Verdict on a predictions file without a store.
 NO_FAULTS = "none in the file itself; evaluate compares its tracks and steps with a store's"
 
 
@@ -98,14 +98,14 @@ def info(
     Example: trajpred info argoverse-nano
 
     Args:
-        what: A path, the name of shipped weights, or a scenario's id or an unambiguous start of it.
-        store: Folder written by prepare that has the scenario; by default the sample's.
-        save: Also write the map, or the scenario's, to this .json file in Argoverse 2's format, for C++.
-        origin: For a Lanelet2 map, latitude and longitude of the origin of the frame, such as 49.0 8.4; by
-            default the middle of the map.
-        crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the zone of the origin.
-        source: Source of raw data, as for prepare, whose options can be given: for tables, show what is in
-            them and the first window before anything is prepared. By default raw data are recognised.
+        what: A path, the name of shipped weights, or a scenario's id or an unambiguous prefix of it.
+        store: Folder written by prepare that contains the scenario; by default the sample's.
+        save: Also write the map, or the scenario's map, to this .json file in Argoverse 2's format, for C++.
+        origin: For a Lanelet2 map, latitude and longitude of the frame's origin, such as 49.0 8.4; by default
+            the middle of the map.
+        crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the origin's zone.
+        source: Source of raw data, as for prepare, with its options: for tables, show their content and the
+            first window before anything is prepared. By default raw data are recognised.
     """
     if source is not None:
         print(f"Raw data {what}")
@@ -148,7 +148,7 @@ def _raw_of(path: Path, name: str, options: object) -> Rows:
 
 
 def print_rows(rows: Rows) -> None:
-    """Print a line for each of ``rows`` that has a value."""
+    """Print a line for each row with a value."""
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -164,7 +164,7 @@ def describe(
     origin: tuple[float, float] | None = None,
     crs: str | None = None,
 ) -> tuple[str, Rows]:
-    """Return a title and the facts of whatever ``what`` names. Raises: DataError if it is nothing known."""
+    """Return a title and facts about ``what``. Raises: DataError if it is of no known kind."""
     from trajpred.onboard.bundle import is_bundle
     from trajpred.predictors.predictions_file import SUFFIXES
     from trajpred.store.reader import MANIFEST
@@ -224,7 +224,7 @@ def _checkpoint(path: Path) -> Rows:
     from trajpred.evaluation.report import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
 
-    # The model is not built: that needs its classes, which may be of another program.
+    # Do not build the model: its classes may belong to another program.
     content = read_checkpoint(path)
     config = content[CONFIG]
     training = training_facts(content)

@@ -1,6 +1,6 @@
 """The command line: ``trajpred NAME …``; the commands of a workflow are also ``tools/NAME.py …``.
 
-Commands import NumPy and torch only when they run, so that help and usage errors are fast.
+Commands import NumPy and torch only when they run, to keep help and usage errors fast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trajpred.data.registry import load_module, load_plugins
 from trajpred.errors import DataError, shortened
 
 Command = Callable[..., int]
-#: Functions, in the order in which they are used; their signatures and docstrings are options and help.
+#: Functions in order of use; their signatures and docstrings define options and help.
 COMMANDS: tuple[Command, ...] = (
     data.download,
     data.prepare,
@@ -43,19 +43,19 @@ COMMANDS: tuple[Command, ...] = (
     info.info,
     doctor,
 )
-#: Commands that plugins extend; help, version and doctor also work where one is broken.
+#: Commands that plug-ins extend; help, version and doctor also work if a plug-in is broken.
 WITH_PLUGINS = {*COMMANDS} - {doctor}
 _FORMAT = warnings.formatwarning
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
 
 
-#: Options that only tables have, and need: they stand for ``--source table``.
+#: Options that only tables have and need: they imply ``--source table``.
 OF_TABLES = ("--preset", "--columns")
 
 
 def make_app(tokens: Sequence[str] = ()) -> App:
-    """Build the application with all commands; the one in ``tokens`` also has the options of its source.
+    """Build the application with all commands; the command in ``tokens`` also gets the options of its source.
 
     Raises: DataError if ``tokens`` name a source that cannot be loaded.
     """
@@ -78,9 +78,9 @@ def make_app(tokens: Sequence[str] = ()) -> App:
 
 
 def _with_source(command: Command, tokens: Sequence[str]) -> Command:
-    """Return a command that also has the options of the source that is chosen in ``tokens``.
+    """Return a command that also has the options of the source chosen in ``tokens``.
 
-    Options of the command itself come first: a source's option of the same name keeps its default.
+    The command's own options take precedence: a source's option of the same name keeps its default.
     """
     source = _chosen_source(tokens)
     if list(tokens[:1]) != [command.__name__] or source is None:
@@ -114,7 +114,7 @@ def _with_source(command: Command, tokens: Sequence[str]) -> Command:
 
 
 def _chosen_source(tokens: Sequence[str]) -> str | None:
-    """Return the source that is named in the words of a command line."""
+    """Return the source named in the words of a command line."""
     options = [token.partition("=")[0] for token in tokens]
     if "--source" in options:
         at = options.index("--source")
@@ -126,15 +126,15 @@ def _chosen_source(tokens: Sequence[str]) -> str | None:
 
 
 def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
-    """Run one command and exit; without ``command`` it is the first argument.
+    """Run one command and exit; without ``command``, the first argument names it.
 
-    Exits with 2 and one sentence on stderr for wrong options and unusable input, with 130 when interrupted.
+    Exits with 2 and one sentence on stderr on wrong options or unusable input, with 130 if interrupted.
     """
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed
             setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     warnings.formatwarning = _as_sentence
-    limit_threads(1)  # several processes of one thread are faster than several threads
+    limit_threads(1)  # several single-threaded processes are faster than several threads
     tokens = list(sys.argv[1:] if args is None else args)
     if command:
         tokens.insert(0, command)
@@ -149,7 +149,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
         _fail(f"unexpected argument {' '.join(error.unused_tokens or [])!r}")
     except CycloptsError as error:
         _fail(str(error))
-    if sys.stderr.isatty():  # importing torch takes seconds; the first line that is printed covers this one
+    if sys.stderr.isatty():  # importing torch takes seconds; the first printed line covers this one
         print("loading …", end="\r", file=sys.stderr, flush=True)
     try:
         if inspect.unwrap(run) in WITH_PLUGINS:
@@ -158,7 +158,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
             sys.exit(run(*bound.args, **bound.kwargs))
     except ModuleNotFoundError as error:
         _fail(f"{error}; trajpred doctor says what to install")
-    except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
+    except BrokenPipeError:  # the reader of a pipe has exited, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no second error at exit
         sys.exit(1)
     except KeyboardInterrupt:
@@ -179,7 +179,7 @@ def main(command: str | None = None, args: Sequence[str] | None = None) -> None:
 
 
 def without_imports(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate the values of ``--import``, an option of every command, from the other words.
+    """Separate the values of every command's option ``--import`` from the other words.
 
     Raises: DataError if a value is missing.
     """
@@ -214,14 +214,14 @@ def _unwinding_on_sigterm(run: Command) -> Iterator[None]:
 
 
 def _with_option(error: DataError, options: Collection[str]) -> str:
-    """Return the sentence of an error, which names the option if the field is one."""
+    """Return an error's sentence, naming the option if the field is one."""
     if error.file is not None or error.field is None or error.field not in options:
         return str(error)
     return f"--{error.field.replace('_', '-')}: {error.message}"
 
 
 def _as_sentence(message: Warning | str, category: type[Warning], *place: Any, **source: Any) -> str:
-    """Format a warning about data without the place in the code."""
+    """Format a warning about data without the code location."""
     if category is UserWarning:
         return f"warning: {message}\n"
     return _FORMAT(message, category, *place, **source)

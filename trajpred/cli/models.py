@@ -20,7 +20,7 @@ from trajpred.errors import DataError, require
 if TYPE_CHECKING:
     from trajpred.store import ScenarioStore
 
-#: Warnings of libraries that a user of ``trajpred train`` cannot act on.
+#: Library warnings that users of ``trajpred train`` cannot act on.
 WARNINGS = (
     "LightningCLI's args",
     ".*does not have many workers",
@@ -36,13 +36,13 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
 
     Example: trajpred train --config configs/recipes/argoverse2.yaml --data.store STORE
 
-    Without settings it trains on the bundled sample. The most used settings are --config FILE.yaml (several
-    are merged), --data.store STORE, --data.batch_size N, --trainer.max_epochs N, --seed_everything N,
-    --resume RUN and --weights CHECKPOINT. --print_config shows all values, --help_all describes every
-    setting, and --model.encoder.help CLASS those of one class.
+    Without settings, it trains on the bundled sample. The most common settings are --config FILE.yaml
+    (several are merged), --data.store STORE, --data.batch_size N, --trainer.max_epochs N, --seed_everything
+    N, --resume RUN and --weights CHECKPOINT. --print_config shows all values, --help_all describes every
+    setting, and --model.encoder.help CLASS the settings of one class.
 
     Args:
-        settings: --NAME VALUE or --NAME=VALUE, as they stand in the YAML files of configs/.
+        settings: --NAME VALUE or --NAME=VALUE, named as in the YAML files of configs/.
     """
     from trajpred.training.settings import read_settings
 
@@ -59,7 +59,7 @@ def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="S
 
 
 def silence_libraries() -> None:
-    """Hide messages of the libraries that train a model, in the whole process."""
+    """Hide messages of the training libraries, in the whole process."""
     threading.excepthook = _report_in_threads
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -68,7 +68,7 @@ def silence_libraries() -> None:
 
 
 def _report_in_threads(error: threading.ExceptHookArgs) -> None:
-    """Print the traceback of a thread, unless TensorBoard's cannot write: its next write raises the error."""
+    """Print a thread's traceback, unless it is TensorBoard's writer: its next write raises the error."""
     if not isinstance(error.exc_value, OSError):
         threading.__excepthook__(error)
 
@@ -89,22 +89,22 @@ def predict(
     limit: Positive | None = None,
     workers: int = -1,
 ) -> int:
-    """Write the predictions of a split to a file of the Argoverse 2 challenges (parquet).
+    """Write a split's predictions to a parquet file of the Argoverse 2 challenges.
 
     Example: trajpred predict --checkpoint best.ckpt --store /data/av2-store --split test
 
     Args:
-        checkpoint: Path of a checkpoint or run, or name of shipped weights or of a baseline.
+        checkpoint: Path of a checkpoint or run, or name of shipped weights or a baseline.
         out: The file, .parquet.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test; scenarios without a labelled future are predicted too.
         half: Predict only this half of the split (docs/how-to/evaluate.md).
         agents: focal (single-agent challenge), scored (multi-agent challenge; a model needs --joint), or all,
-            each with its own probabilities, to score moving agents elsewhere.
-        joint: Mode k of all agents of a scenario is one joint future; for models with joint modes.
+            each with its own probabilities, for example to score moving agents.
+        joint: Predict joint futures, where mode k of all agents is one future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
-        ensemble: More checkpoints, whose modes are merged with those of the first.
-        modes: Merge to this number of modes; 1 is the best single answer.
+        ensemble: Further checkpoints, whose modes are merged with the first one's.
+        modes: Merge into this number of modes; 1 gives the best single future.
         batch_size: Scenarios per batch.
         limit: Predict only the first LIMIT scenarios.
         workers: Processes that run a model on the CPU; -1 for all cores.
@@ -148,12 +148,12 @@ def calibrate(
         checkpoint: Path of a checkpoint or run, or name of shipped weights.
         out: The calibrated checkpoint, for all other commands.
         store: Folder written by prepare; by default the sample's.
-        split: Scenarios that the model was not trained on: a third is fitted to, a third decides whether the
-            temperature is kept, a third measures both. From the training split only scenarios that were
-            held out (--data.hold_out) are used.
+        split: Scenarios that the model was not trained on: one third for fitting, one to decide whether to
+            keep the temperature, one to measure both. Of the training split, only held-out scenarios
+            (--data.hold_out) are used.
         half: Use only this half of the split; by default the deciding one of val (docs/how-to/evaluate.md).
-        coverage: Share of true positions that the regions should contain.
-        group: Agents to fit to. All agents of a scene are predicted.
+        coverage: Fraction of true positions that the regions should contain.
+        group: Agents to fit to; all agents of a scene are predicted.
         batch_size: Scenarios per batch.
         workers: Processes that run the model on the CPU; -1 for all cores.
     """
@@ -205,14 +205,14 @@ def export(
         out: Folder, or a file that ends in .zip.
         store: Scenarios for the check: folder written by prepare; by default the sample's.
         split: Split of the store; of val the deciding half is used.
-        limit: Number of scenarios to check: the first, those with most tracks and most lanes, then others.
+        limit: Number of scenarios to check: the first, those with the most tracks and lanes, then others.
         max_agents: Fixed number of agents; with --max-lanes. By default any number.
         max_lanes: Fixed number of lane segments and crossings; with --max-agents.
         fused: Also write all graphs as one, forecaster.onnx.
         opset: ONNX opset, 20 to 23.
-        tolerance_m: Maximum distance of 99 % of the agents' futures from PyTorch's, in metres. No future may
-            differ by more than ten times that (0.01 m at least), and no probability by more than 0.001.
-        part: encoder leaves out the decoder, for planners with a head of their own (OnboardEncoder).
+        tolerance_m: Maximum distance from PyTorch's futures for 99 % of the agents, in metres. No future may
+            differ by more than ten times that (at least 0.01 m), and no probability by more than 0.001.
+        part: encoder omits the decoder, for planners with their own head (OnboardEncoder).
     """
     both = (max_agents is None) == (max_lanes is None)
     require(both, "max_agents", "must be given together with --max-lanes")
@@ -252,7 +252,7 @@ def export(
 
 
 def checked_rows(rows: ScenarioStore, limit: int) -> list[int]:
-    """Choose at most ``limit`` rows to check a bundle on; the first is also the example."""
+    """Choose at most ``limit`` rows for checking a bundle; the first is also the example."""
     largest = [int(sizes.argmax()) for sizes in rows.sizes if len(sizes)]
     first = range(min(limit, len(rows)))
     return list(dict.fromkeys((*first[:1], *largest, *first)))[:limit]

@@ -1,4 +1,4 @@
-"""The command that streams a scenario or a recorded drive through a bundle, and what it prints."""
+"""The command that streams a scenario or a recorded drive through a bundle, and its output."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 #: Suffix of drives as text.
 DRIVE = ".jsonl"
-#: Kinds of problems that are printed after a replay.
+#: Number of kinds of problems printed after a replay.
 MOST_COMMON = 5
-#: Seconds between the scenes of a recorded drive that are compared with the map.
+#: Seconds between the updates of a recorded drive that are compared with the map.
 COUNTED_EVERY_S = 1.0
 #: The problem of a map whose lanes were never near an object.
 FAR_MAP = "no lane of the map was near an object: give one in the objects' frame (of Lanelet2, with --origin)"
@@ -53,22 +53,22 @@ def replay(
 
     Args:
         bundle: Folder or zip file written by export.
-        scenario: Its id, or an unambiguous start of it; by default the first of the split.
+        scenario: Id of a scenario, or an unambiguous prefix of it; by default the first of the split.
         store: Folder written by prepare; by default the sample's.
         split: Split to take the scenario from if none is named.
-        out: Also write a film, a file that ends in .gif or .mp4. With --tracks, write the predicted objects
-            and the scene for Foxglove, a file that ends in .mcap. With or without, a file that ends in
-            .jsonl has the map, the detections and the forecasts as text, for the runtime in C++.
+        out: Also write a film (.gif, .mp4), or with --tracks the predicted objects and the scene for Foxglove
+            (.mcap). A .jsonl file, with or without --tracks, has the map, the detections and the forecasts as
+            text, for the runtime in C++.
         realtime: Replay in real time; by default as fast as possible.
         threads: Threads of onnxruntime; 0 for one per core.
         tracks: Stream the tracked objects of this ROS 2 bag (folder) or MCAP file instead of a scenario.
         map: With --tracks, the map: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        origin: With a Lanelet2 map, latitude and longitude of the origin of the objects' frame, such as
-            49.0 8.4. Needed where the map has no local_x and local_y.
-        crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the zone of the origin.
-        topic: With --tracks, topic of the tracked objects, needed if there are several.
+        origin: For a Lanelet2 map, latitude and longitude of the origin of the objects' frame, such as 49.0
+            8.4; needed if the map has no local_x and local_y.
+        crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the origin's zone.
+        topic: With --tracks, topic of the tracked objects; needed if there are several.
         frame: With --tracks, id of the map's frame.
-        min_probability: With --tracks, modes below it are not written, except an object's most probable one.
+        min_probability: With --tracks, omit less probable modes, except an object's most probable one.
     """
     if tracks is not None:
         require(scenario is None, "scenario", "cannot be combined with --tracks")
@@ -207,7 +207,7 @@ def replay_drive(
                 file.add(timestamp_s, detected, update.forecast)
             elif file is not None and update.forecast.timestamp_s == timestamp_s:
                 file.add(tracked, stream.tracks, update.forecast)
-        if not result.latency_ms:  # within the block, so that an earlier file stays
+        if not result.latency_ms:  # within the block, to keep an earlier file
             print_problems(tracks, drive.problems)
             raise DataError(f"has no readable message in {drive.topic}", file=tracks)
     if len(lane_map) and not result.encoded:

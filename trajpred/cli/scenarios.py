@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from trajpred.sources.reading import RawScenario
     from trajpred.store import ScenarioStore
 
-#: A number of an option that must be 1 or more.
+#: Number of an option, 1 or more.
 Positive = Annotated[int, Parameter(validator=validators.Number(gte=1))]
-#: A number of an option that must be 0 or more.
+#: Number of an option, 0 or more.
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0))]
-#: The options of a source, which is not an option itself: ``trajpred.cli.main`` makes one of each field.
+#: The options of a source: not an option itself, ``trajpred.cli.main`` makes an option of each field.
 SourceOptions = Annotated[Any, Parameter(parse=False)]
-#: Scenarios of a split that are tried in order to recognise raw data.
+#: Number of scenarios per split to try when recognising raw data.
 TRIED = 3
-#: What is shown: a line for each name.
+#: Values to print, one line per name.
 Rows = dict[str, Any]
 
 
@@ -57,7 +57,7 @@ def describe_raw(path: Path) -> tuple[str, Rows]:
 
 
 def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
-    """Read a scenario, since folders of other data may look alike. Raises: DataError if none is readable."""
+    """Read a scenario, since other data may have equal folders. Raises: DataError if none is readable."""
     problem = DataError("holds no scenario")
     for scenarios in splits.values():
         for raw in scenarios[:TRIED]:
@@ -70,7 +70,7 @@ def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
 
 
 def scenario_rows(scenario: Scenario) -> Rows:
-    """Return what is shown of a scenario."""
+    """Return the facts to print about a scenario."""
     from trajpred.data.plausible import Plausibility
     from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
 
@@ -103,7 +103,7 @@ UPDATES = 3
 
 
 def open_split(store: Path | None, split: str, half: Half | None = None) -> ScenarioStore:
-    """Open a split of a store, by default of the sample's, or one half of it. Raises: DataError."""
+    """Open a split of a store (by default the sample's), or one half of it. Raises: DataError."""
     from trajpred.store import ScenarioStore, ensure_store
 
     rows = ScenarioStore(ensure_store(store), split)
@@ -127,10 +127,10 @@ def deciding(rows: ScenarioStore) -> ScenarioStore:
 
 @dataclass(frozen=True)
 class Choice:
-    """A scenario that was found but not yet read.
+    """A scenario found but not yet read.
 
     Attributes:
-        code: the imports and the expression that read it with public names, for scripts.
+        code: imports and an expression that read it by public names, for scripts.
     """
 
     name: str
@@ -169,7 +169,7 @@ def report_skipped(name: str, error: Exception) -> None:
 
 
 def store_or_raw(store: Path | None, raw: Path | None, source: str | None) -> tuple[Path | None, str | None]:
-    """Return the folder to :func:`choose` from and the data set of raw data, by default argoverse2.
+    """Return the folder to :func:`choose` from, and the source of raw data, by default argoverse2.
 
     Raises: DataError if the options contradict each other.
     """
@@ -192,8 +192,8 @@ def choose(
     """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``
     or of one ``half`` of it.
 
-    ``limit`` is the number of those without names. If several splits hold an id, ``split`` takes precedence.
-    ``folder`` is a store, by default the sample's, or raw data of the data set ``source``, which has
+    Without names, ``limit`` is the number of scenarios. If several splits contain an id, ``split`` takes
+    precedence. ``folder`` is a store, by default the sample's, or raw data of ``source`` with its
     ``options``.
 
     Raises: DataError if there is nothing to read, or no such scenario.
@@ -232,7 +232,7 @@ def _from_raw(
         chosen = splits[split][:limit]
     else:
         by_id: dict[str, RawScenario] = {}
-        for name in sorted(splits, key=lambda name: name == split):  # an id of several splits is of `split`
+        for name in sorted(splits, key=lambda name: name == split):  # `split` takes precedence
             for scenario in splits[name]:
                 by_id[scenario.name] = scenario
         chosen = [by_id[complete_id(name, by_id)] for name in names]
@@ -257,7 +257,7 @@ def _code_of(source: str, scenario: RawScenario, options: object) -> tuple[str, 
 
 
 def _discover(reader: Source, raw: Path, split: str, options: object) -> dict[str, list[RawScenario]]:
-    """List the scenarios of each split below ``raw``, which may also be a single one of ``split``."""
+    """List the scenarios of each split below ``raw``, which may also be a single scenario of ``split``."""
     from trajpred.sources.reading import RawScenario
 
     single = RawScenario.of(raw)

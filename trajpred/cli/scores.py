@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from trajpred.predictors import Predictor
     from trajpred.store import ScenarioStore
 
-#: Scenarios of a predictions file whose problems are printed.
+#: Number of scenarios of a predictions file whose problems are printed.
 MAX_PROBLEMS = 10
-#: Files that an evaluation is written to, by suffix.
+#: Suffixes of the files that an evaluation can be written to.
 OUTPUTS = (".parquet", ".json", ".md")
 
 
@@ -50,22 +50,23 @@ def evaluate(
 
     Args:
         checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), name of bundled
-            weights (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following. The modes of
-            several are merged.
+            weights (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following. Several are
+            merged into an ensemble.
         store: Folder written by prepare; by default the sample's.
         split: train, val or test.
-        half: Evaluate only this half of the split: decide on one, report the other.
+        half: Evaluate only this half of the split: choose models on one, report on the other.
         limit: Evaluate only the first LIMIT scenarios.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
-        modes: Merge to this number of modes; 1 is the best single answer.
+        modes: Merge into this number of modes; 1 gives the best single future.
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal.
-        plausibility: Also off-road, wrong-way, infeasible and colliding modes, drift of stationary agents,
-            these by seconds ahead, and calibration; takes longer.
-        against: Also evaluate this checkpoint or baseline, and report the difference agent by agent.
-        out: Write the table of agents (.parquet), the summary for compare (.json), or what is printed (.md).
-        check_with_av2: Also compute the metrics with av2's own functions, one by one, and exit with 1 if any
-            differs, or if a predictions file has faults.
+        plausibility: Also report off-road, wrong-way, infeasible and colliding modes and the drift of
+            stationary agents, by seconds ahead, and calibration; takes longer.
+        against: Also evaluate this checkpoint or baseline, and report the differences paired by agent.
+        out: Write the table of agents (.parquet), the summary for compare (.json), or the printed tables
+            (.md).
+        check_with_av2: Also compute the metrics with av2's own functions, and exit with 1 if any differs or a
+            predictions file has faults.
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
     require_outputs(out or [])
@@ -97,7 +98,7 @@ def evaluate(
     try:
         if against is not None:
             report += change_tables(results[1:], results[:1], (results[1].predictor, results[0].predictor))
-    finally:  # what was evaluated is reported, also if there is nothing to compare
+    finally:  # report the evaluation even if there is nothing to compare
         write_and_show(results, report, out or [])
         faulty = [report_faults(predictor, rows) for predictor in predictors]
     if against is not None:
@@ -158,7 +159,7 @@ def stress(
     out: list[Path] | None = None,
     workers: int = -1,
 ) -> int:
-    """Score a model with less input, at another time in the recordings, or at successive updates.
+    """Score a model with less input, at another time in the recording, or at successive updates.
 
     Example: trajpred stress --checkpoint argoverse-nano --perturb all --group moving
 
@@ -168,21 +169,21 @@ def stress(
         split: train, val or test.
         half: Evaluate only this half of the split.
         limit: Evaluate only the first LIMIT scenarios.
-        joint: Evaluate joint futures, too.
+        joint: Also evaluate joint futures.
         perturb: Repeat with no-map, no-boundaries, no-marks, no-crossings, no-lane-types, no-classes (of road
             users), derived-states (headings and velocities from positions), gap (no states in the 0.5 s
             before the last observed step), fewer-agents (half), noise (0.2 m of white noise on positions;
-            noise:0.1 for another size) or slow-noise (correlated over 1 s), or all; several at once are
-            joined by +, as in noise:0.1+derived-states.
+            noise:0.1 for another size), slow-noise (correlated over 1 s), or all; join several with +, as in
+            noise:0.1+derived-states.
         history: Repeat with this many seconds of history.
-        observe_s: Move the last observed step to this many seconds after the first recorded one; what was
-            recorded later is the future. Several values give several tables.
-        updates: Also predict at this many times, the last observed step being the last, and measure how much
-            the predictions change between them.
+        observe_s: Set the last observed step this many seconds after the first recorded step; later steps are
+            the future. Several values give several tables.
+        updates: Predict at this many times up to the last observed step, and measure how much the predictions
+            change between them.
         every_s: Seconds between updates.
         group: Agents of the tables, by default focal.
-        plausibility: Also plausibility and calibration, as for evaluate.
-        out: Write the table of agents (.parquet), the summaries (.json), or what is printed (.md).
+        plausibility: Also report plausibility and calibration, as for evaluate.
+        out: Write the table of agents (.parquet), the summaries (.json), or the printed tables (.md).
         workers: Processes that run a model on the CPU; -1 for all cores.
     """
     require_outputs(out or [])
@@ -217,15 +218,15 @@ def stress(
 
 
 def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -> int:
-    """Print Markdown tables of results: mean and range over seeds, intervals over recordings, their origin.
+    """Print Markdown tables of results: mean and range over seeds, intervals over recordings, and origins.
 
     Example: trajpred compare --results baseline.json runs/forecaster/version_*/evaluation.json
 
     Args:
-        results: Files written by evaluate --out and by training; differences are from the first. Runs of one
-            name and seed that differ are told apart by their folders.
-        group: Agents of the table of means; intervals and differences are those of focal and moving agents.
-        scenes: Number of most improved and most degraded scenarios of two recipes to list.
+        results: Files written by evaluate --out and by training; differences are from the first. Different
+            runs with the same name and seed are distinguished by folder.
+        group: Agents of the table of means; intervals and differences are for focal and moving agents.
+        scenes: How many of the most improved, and of the most degraded, scenarios of two recipes to list.
     """
     from trajpred.evaluation.report import (
         by_recipe,
@@ -241,7 +242,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
 
     evaluations: list[Evaluation] = []
     files: list[Path] = []
-    for of_files in zip_longest(*map(read_results, results)):  # the first of each file, then the second …
+    for of_files in zip_longest(*map(read_results, results)):  # by position in the files
         for path, result in zip(results, of_files, strict=True):
             if result is not None:
                 evaluations.append(result)
@@ -252,7 +253,7 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
     for paired in PAIRED_GROUPS:
         try:
             print(to_markdown([interval_table(recipes, paired)], ""))
-        except DataError as error:  # of files that predict other agents
+        except DataError as error:  # the files predict different agents
             problems.append(error)
     if len(problems) == len(PAIRED_GROUPS):
         raise problems[0]
@@ -278,7 +279,7 @@ def _suggest_page(
     models: Sequence[str],
     count: int | None = None,
 ) -> None:
-    """Print the command for the page of both models with the scenarios that changed most."""
+    """Print the command for a page of both models with the scenarios that changed most."""
     from trajpred.data.registry import import_words
     from trajpred.evaluation.report import MOST_CHANGED, most_changed
     from trajpred.store.sample import store_words

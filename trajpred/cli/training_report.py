@@ -31,9 +31,9 @@ TABLES = "evaluation.md"
 WORST = "worst_{}.png"
 #: The metric of the focal agent that chooses the worst scenes.
 WORST_BY = "minFDE6"
-#: What a trained model is compared with, beside the weights that it started from.
+#: Baselines that a trained model is compared with, besides the weights it started from.
 BASELINES = ("lane_following", "constant_velocity")
-#: How to read it.
+#: How to read the table.
 NOTE = (
     "Metres; MR: fraction of agents missed by more than 2 m. Differences are from the trained model: larger "
     "errors are positive."
@@ -66,7 +66,7 @@ def report(trained: TrainedRun) -> None:
 
 
 def _others(trained: Predictor, rows: ScenarioStore) -> dict[str, Predictor]:
-    """Load what a trained model is compared with, by the names in the table."""
+    """Load the predictors a trained model is compared with, by their names in the table."""
     others: dict[str, Predictor] = {}
     weights = trained.training.get("weights")
     if weights is not None and pretrained.locate(weights).is_file():
@@ -119,7 +119,7 @@ def _draw(
 
 
 def _print_files(run: Path, checkpoint: Path) -> None:
-    """Print which files are where."""
+    """Print where the files are."""
     model = checkpoint.resolve()
     if model.is_relative_to(run.resolve()):
         model = model.relative_to(run.resolve())
@@ -139,7 +139,7 @@ def _print_files(run: Path, checkpoint: Path) -> None:
 
 
 def _advise(rows: ScenarioStore, checkpoint: Path, run: Path | None) -> None:
-    """Print the commands that look further into the model."""
+    """Print commands for examining the model further."""
     options = shlex.join([*import_words(), "--checkpoint", str(checkpoint), *split_words(rows)])
     pictures = (run or Path()) / "pictures"
     print("Next:")

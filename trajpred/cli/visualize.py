@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from trajpred.data.scenario import Scenario
     from trajpred.predictors import Predictor
 
-#: A width of pictures, at least ``MIN_WIDTH_MM`` of ``trajpred.viz.scene``, which loads matplotlib.
+#: Width of pictures, at least ``MIN_WIDTH_MM`` of ``trajpred.viz.scene``, which loads matplotlib.
 Millimetres = Annotated[float, Parameter(validator=validators.Number(gte=20))]
-#: What is drawn beside scenarios and forecasts.
+#: What to draw in addition to scenarios and forecasts.
 Overlay = Literal["attention", "joint", "updates"]
 #: Formats of pictures.
 PICTURES = ("png", "pdf", "svg")
@@ -87,29 +87,29 @@ def visualize(
 
     Args:
         store: Folder written by prepare; by default the sample's.
-        scenario: Ids, or unambiguous starts of them, from any split; or a .json file written by evaluate,
-            for the worst by minFDE6. By default the first of --split.
+        scenario: Ids, or unambiguous prefixes, from any split; or a .json file written by evaluate, for the
+            scenarios with the largest minFDE6. By default the first of --split.
         checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), or name of shipped
-            weights or of a baseline; without one the scenarios are drawn alone.
+            weights or a baseline; by default scenarios are drawn without predictions.
         against: In the web page, another checkpoint or baseline, side by side with the first.
         split: Split to take scenarios from if none is named.
         half: Take them from this half of the split.
         limit: Maximum number of scenarios if no id is given.
         out: Folder for a png of each scenario; or a file, whose suffix is the format: .png, .pdf or .svg;
             .gif or .mp4 for a film in real time; .html for one self-contained web page; .mcap for Foxglove.
-            Files of several scenarios are in a folder of that name, without the suffix.
-        show: Also draw what the model attends to for the focal agent (attention); draw only the most
-            probable joint mode (joint); or show, in the web page, what was predicted at earlier times, and
-            plot how it changes (updates).
-        without: Also predict without these tracks, by id, or without the nearest road user (nearest).
-        view: Half the side of the picture in metres; by default the focal agent's futures fit. For a map, x
-            and y of the middle come before it.
+            The files of several scenarios go to a folder of that name without the suffix.
+        show: Also draw what the model attends to for the focal agent (attention); draw only the most probable
+            joint mode (joint); or show, in the web page, earlier predictions and plot how they change
+            (updates).
+        without: Also predict without these tracks (ids), or without the nearest road user (nearest).
+        view: Half the side of the picture in metres; by default it fits the focal agent's futures. For a map,
+            give x and y of the centre before it.
         theme: light, or dark for screens; the web page has both.
-        paper_mm: Draw for papers, in this width on paper, such as 85 for a column: without caption and
-            legend, which becomes a file beside the picture. Text keeps its size in points.
-        raw: Take scenarios from raw data instead: folder in the official layout, or one scenario. Or a map,
-            drawn alone: a file of Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        source: Data set of the raw data, as for prepare, with its options; by default argoverse2.
+        paper_mm: Draw for papers at this printed width, such as 85 for a column: without a caption, and with
+            the legend in a separate file. Text keeps its size in points.
+        raw: Take scenarios from raw data instead: a folder in the official layout, or one scenario; or a
+            Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2 map, drawn alone.
+        source: Source of the raw data, as for prepare, with its options; by default argoverse2.
     """
     is_file = out.suffix != "" and not out.is_dir()
     format = out.suffix[1:].lower() if is_file else "png"
@@ -162,7 +162,7 @@ def visualize(
 
 
 def _check_options(format: str, checkpoint: str | None, options: list[str]) -> None:
-    """Raise DataError about options that contradict each other, before anything is made."""
+    """Raise DataError about contradictory options, before any work."""
     for name in options:
         option = name
         words = ""
@@ -186,7 +186,7 @@ def _check_options(format: str, checkpoint: str | None, options: list[str]) -> N
 
 
 def _middle_and_radius(view: list[float] | None) -> tuple[tuple[float, float] | None, float | None]:
-    """Return the middle (x, y) and half the side of the picture, where given. Raises: DataError."""
+    """Return the centre (x, y) and half the side of the picture, if given. Raises: DataError."""
     if view is None:
         return None, None
     require(len(view) in (1, 3), "view", "must be a radius, or x, y and a radius")
@@ -200,8 +200,8 @@ def _middle_and_radius(view: list[float] | None) -> tuple[tuple[float, float] | 
 
 
 def file_stems(names: Sequence[str]) -> list[str]:
-    """Return a file name without suffix for each of ``names``, distinct also where case is ignored."""
-    stems: dict[str, str] = {}  # by their case-folded form, because many file systems ignore case
+    """Return a file name without suffix for each of ``names``, distinct even if case is ignored."""
+    stems: dict[str, str] = {}  # by case-folded form, because many file systems ignore case
     for name in names:
         allowed = re.sub(r"[^\w.-]", "_", name)
         shortened = allowed.encode()[:MAX_NAME].decode(errors="ignore")
@@ -216,7 +216,7 @@ def file_stems(names: Sequence[str]) -> list[str]:
 
 
 def load(models: Sequence[str], without: list[str], show: Sequence[str]) -> list[Predictor]:
-    """Load predictors. Raises: DataError if one cannot do what is to be shown."""
+    """Load predictors. Raises: DataError if one cannot provide what is to be shown."""
     if not models:
         return []
     from trajpred.predictors import load_predictor
@@ -247,7 +247,7 @@ def draw(
     attention: bool,
     **look: Any,
 ) -> bool:
-    """Save the picture or film of one scenario; report a failure and return False, so that others follow."""
+    """Save the picture or film of one scenario; on failure, report it and return False."""
     from trajpred.predictors.checkpoint import attention_of
     from trajpred.predictors.perturbations import road_users
     from trajpred.predictors.perturbations import without as remove_tracks
@@ -284,7 +284,7 @@ def draw(
 
 
 def save_picture(make: Callable[..., Figure], path: Path, paper_mm: float | None) -> None:
-    """Save the picture that ``make`` draws; for papers its legend is a file beside it."""
+    """Save the picture drawn by ``make``; for papers, save its legend beside it."""
     from trajpred.viz import legend_alone, save_scene
 
     if paper_mm is None:
@@ -308,7 +308,7 @@ def draw_map(map: Path, path: Path, paper_mm: float | None, **look: Any) -> int:
 
 
 def draw_page(path: Path, choices: list[Choice], predictors: list[Predictor], without: list[str]) -> int:
-    """Write the page of the scenarios that can be read."""
+    """Write the page of all readable scenarios."""
     from trajpred.viz.page import write_page
 
     scenarios = read_all(choices)
@@ -327,7 +327,7 @@ def draw_page(path: Path, choices: list[Choice], predictors: list[Predictor], wi
 def worst_scenarios(results: Path, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
     """Find the ids of the worst scenarios, their split, and a caption.
 
-    Of several evaluations in ``results``, that of ``checkpoint`` is taken, else the first.
+    Of several evaluations in ``results``, use that of ``checkpoint``, else the first.
 
     Raises: DataError if the file lacks the metric.
     """

@@ -27,8 +27,8 @@ class ScenarioBatch:
         scenario_id: ``[S]`` strings.
         step_s: ``[S]`` seconds between steps.
         num_observed: number of steps that are input.
-        recorded: ``[S]`` int64, the first step whose states a model continued (``Scenario.continued``); the
-            number of all steps or more if there is none.
+        recorded: ``[S]`` int64, the first step that a model continued (``Scenario.continued``); the number of
+            steps or more if there is none.
         focal: ``[S]`` int64, row of each scenario's focal track in ``tracks``.
         tracks: tracks of all scenarios.
         track_scene: ``[A]`` int64, index of each track's scenario, ascending.
@@ -89,7 +89,7 @@ class ScenarioBatch:
 
     @classmethod
     def joined(cls, parts: Sequence[ScenarioBatch]) -> ScenarioBatch:
-        """Concatenate batches; the window holds all observed and all future steps of each."""
+        """Concatenate batches; the window covers the observed and future steps of all."""
         if len(parts) == 1:
             return parts[0]
         observed = max(part.num_observed for part in parts)
@@ -116,7 +116,7 @@ class ScenarioBatch:
 
     @classmethod
     def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:
-        """Concatenate scenarios; the window holds all steps of each.
+        """Concatenate scenarios; the window covers the steps of all.
 
         Raises:
             DataError: there are no scenarios.
@@ -142,12 +142,12 @@ class ScenarioBatch:
 
 
 def _starts(counts: Sequence[int]) -> list[int]:
-    """Return the first row of each part of ``counts`` rows in their concatenation."""
+    """Return the first row of each part in a concatenation of parts with ``counts`` rows."""
     return [0, *accumulate(counts)][:-1]
 
 
 def _concatenate_rows(parts: Sequence[NDArray[np.int64]], starts: Sequence[int]) -> NDArray[np.int64]:
-    """Concatenate row numbers, to which the first row of each part is added."""
+    """Concatenate row numbers, offset by the first row of each part."""
     return np.concatenate([rows + start for rows, start in zip(parts, starts, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""Convert array-likes and names from any library; anything else raises DataError."""
+"""Convert array-likes and names from any library, or raise DataError."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.errors import MAX_QUOTED, DataError, quoted, require, require_shape, shortened
 
 T = TypeVar("T")
-#: Kinds of arrays whose values are no real numbers: complex numbers, dates, durations, structures.
+#: Kinds of arrays that are not real numbers: complex numbers, dates, durations, structures.
 _NOT_REAL = "cMmV"
 
 
 def row_of(values: Iterable[T]) -> dict[T, int]:
-    """Map each value to its row, such as the ids of tracks; of duplicates to the last."""
+    """Map each value, such as a track id, to its row; duplicates to the last."""
     return {value: row for row, value in enumerate(values)}
 
 
 def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-    """Copy ``values`` to an array: those of NumPy or another package, or lists of numbers or of arrays.
+    """Copy ``values`` to an array, from an array of any package or a list of numbers or arrays.
 
-    Masked values become NaN, and tensors lose their gradient. Nothing is rounded: booleans are True, False, 1
-    or 0, and integers whole numbers.
+    Masked values become NaN, and tensors lose their gradient. Nothing is rounded: booleans must be True,
+    False, 1 or 0, and integers whole numbers.
 
-    Raises: DataError on ragged lists, values that are not numbers or would change, and shapes other than
+    Raises: DataError for ragged lists, values that are not numbers or would change, and shapes other than
         ``shape``.
     """
     try:
@@ -41,7 +41,7 @@ def as_array(values: ArrayLike, dtype: Any, field: str, shape: tuple[int, ...] |
 
 
 def as_number(value: ArrayLike, field: str) -> float:
-    """Return one number of Python, NumPy or torch. Raises: DataError if it is none: True, None or text."""
+    """Return a number from Python, NumPy or torch. Raises: DataError for anything else: True, None, text."""
     refusal = DataError(f"must be a number, is {quoted(value)}", field=field)
     try:
         plain = np.asarray(_plain(value))
@@ -54,7 +54,7 @@ def as_number(value: ArrayLike, field: str) -> float:
 
 
 def as_whole_number(value: ArrayLike, field: str) -> int:
-    """Return one whole number. Raises: DataError if it is none."""
+    """Return a whole number. Raises: DataError for anything else."""
     number = as_number(value, field)
     require(number.is_integer(), field, f"must be a whole number, is {number}")
     return int(number)
@@ -92,7 +92,7 @@ def _converted(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Copy plain values to an array of ``dtype``. Raises: ValueError if one of them would change."""
     if dtype.kind not in "biu":
         return np.array(values, dtype)
-    # Keep the values of lists: as an array of one type, texts and numbers would be alike.
+    # Keep the values of lists: in an array of one type, text and numbers would look alike.
     kind = object if isinstance(values, list) else None
     array = np.asarray(values, kind)
     if array.dtype.kind == "b":
@@ -122,7 +122,7 @@ def _whole(value: Any) -> int:
     return number
 
 
-#: Largest array of strings (characters in all): NumPy reserves the longest length for each string.
+#: Largest array of strings (total characters): NumPy reserves the longest length for each string.
 MAX_CHARACTERS = 2**24
 #: Longest name of a scenario, track or city (characters).
 MAX_NAME = 256
@@ -132,9 +132,9 @@ def as_name(value: Any, field: str) -> str:
     """Return the name of a scenario, track, city or type as text.
 
     Args:
-        value: text, bytes in UTF-8, a number, or a NumPy scalar or tensor of these.
+        value: text, UTF-8 bytes, a number, or a NumPy scalar or tensor of these.
 
-    Raises: DataError if it is missing (None, NaN, masked), a collection, or other bytes.
+    Raises: DataError if it is missing (None, NaN, masked), a collection, or not UTF-8.
     """
     if type(value) is str:
         return value
@@ -153,7 +153,7 @@ def as_name(value: Any, field: str) -> str:
 
 
 def _equals_itself(value: Any) -> bool:
-    """Return False for NaN and the missing values of pandas, one of which has no truth value."""
+    """Return False for NaN and pandas' missing values, one of which has no truth value."""
     try:
         return bool(value == value)
     except TypeError:
@@ -161,14 +161,14 @@ def _equals_itself(value: Any) -> bool:
 
 
 def is_name(text: object) -> bool:
-    """Return whether ``text`` is text, printable and neither empty nor longer than :data:`MAX_NAME`."""
+    """Return whether ``text`` is a printable string of 1 to :data:`MAX_NAME` characters."""
     return isinstance(text, str) and 0 < len(text) <= MAX_NAME and text.isprintable()
 
 
 def require_names(names: Iterable[str], field: str) -> None:
-    """Raise :class:`DataError` about ``field`` unless all names are printable and not empty or too long.
+    """Raise :class:`DataError` about ``field`` unless every name :func:`is_name`.
 
-    NumPy removes NUL from the end of a string, and line ends would break tables and messages.
+    NumPy strips NUL from the end of strings, and line breaks would break tables and messages.
     """
     for name in names:
         require(is_name(name), field, f"must be 1 to {MAX_NAME} printable characters, is {quoted(name)}")
@@ -178,9 +178,9 @@ def listed_names(values: Iterable[Any], field: str) -> list[str]:
     """Return names as text, see :func:`as_name`.
 
     Raises:
-        DataError: ``values`` are not a list of names.
+        DataError: ``values`` is not a list of names.
     """
-    is_text = isinstance(values, (str, bytes))  # which is a sequence of its letters
+    is_text = isinstance(values, (str, bytes))  # text is a sequence of its letters
     is_list = hasattr(values, "__iter__") and getattr(values, "ndim", 1) == 1
     require(is_list and not is_text, field, f"must be a list of names, is {quoted(values)}")
     return [as_name(value, field) for value in values]

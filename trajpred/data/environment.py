@@ -1,4 +1,4 @@
-"""Detect what the machine and the installation offer: cores, OpenMP's wait policy, optional packages."""
+"""Detect cores and optional packages; set OpenMP's threads and wait policy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from trajpred.errors import DataError, require
 
-#: How threads wait: they give up their core after some 50 µs, or at once where OpenMP cannot count.
+#: How threads wait: they yield their core after about 50 µs, or at once if OpenMP cannot count.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
 THREADS = "OMP_NUM_THREADS"
-#: More threads than this do not speed up tensors of the usual sizes.
+#: More threads than this do not speed up tensors of usual size.
 MOST_THREADS = 4
 _CHOSEN = THREADS in os.environ  # by the user, or by the process that started this one
 
 
 def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the number of cores that this process may use: its affinity, and its container's CPU quota.
+    """Return the number of cores that this process may use, by affinity and its container's CPU quota.
 
     Args:
         cgroup: where the control groups of versions 1 and 2 are mounted.
@@ -43,7 +43,7 @@ def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def processes(count: int) -> int:
-    """Return a number of processes as options give it: -1 is all cores, -2 all but one.
+    """Return the number of processes for an option: -1 means all cores, -2 all but one.
 
     Raises: DataError if it is 0.
     """
@@ -54,11 +54,11 @@ def processes(count: int) -> int:
 
 
 def limit_threads(threads: int) -> None:
-    """Limit the threads of each process of a command, and let them give up their cores while they wait.
+    """Limit the threads of a command's processes, and let them yield their cores while they wait.
 
-    Busy-waiting threads steal cores on loaded machines: two threads were forty times slower than one.
-    Threads that sleep at once wake too late on idle machines, 20 % slower. OpenMP reads these variables when
-    torch is loaded; what the user has set stays.
+    Busy-waiting threads steal cores on loaded machines: two threads were forty times slower than one. Threads
+    that sleep at once wake up late on idle machines and were 20 % slower. OpenMP reads these variables when
+    torch is loaded; the user's own values stay.
     """
     if "torch" in sys.modules:
         return
@@ -69,7 +69,7 @@ def limit_threads(threads: int) -> None:
 
 
 def threads_alone() -> int:
-    """Return the number of threads of a process that computes alone: the user's choice, or a few."""
+    """Return the number of threads for a process that computes alone: the user's choice, or a few."""
     choice = os.environ.get(THREADS, "")
     if _CHOSEN and choice.isdigit():
         return int(choice)
@@ -77,8 +77,8 @@ def threads_alone() -> int:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra, wherever trajpred was installed from."""
-    from importlib import metadata  # takes longer than all else that the package imports
+    """Return the command that installs an extra's packages, however trajpred was installed."""
+    from importlib import metadata  # slower than all other imports of the package
 
     try:
         wanted = metadata.requires("trajpred") or []
@@ -86,14 +86,14 @@ def install_command(extra: str) -> str:
         wanted = []
     marked = re.compile(rf"extra == ['\"]{extra}['\"]")
     requirements = [text for text in wanted if marked.search(text)]
-    if not requirements:  # run from its folder, without being installed or installed before the extra existed
+    if not requirements:  # not installed, or installed before the extra existed
         return f'pip install -e ".[{extra}]"'
     names = [text.partition(";")[0].strip() for text in requirements]
     return f"pip install {shlex.join(names)}"
 
 
 def has_av2() -> bool:
-    """Return whether av2 is installed: it has no wheel for Python 3.13 and newer."""
+    """Return whether av2 is installed; it has no wheel for Python 3.13 and newer."""
     return find_spec("av2") is not None
 
 

@@ -17,11 +17,11 @@ from tqdm import tqdm
 
 from trajpred.errors import DataError
 
-#: An unfinished file that has not been written to for this long belongs to a process that was killed.
+#: An unfinished file not written to for this long belongs to a killed process.
 ABANDONED_S = 24 * 3600
-#: The first bytes of a file that git-lfs keeps elsewhere.
+#: First bytes of a git-lfs pointer, which stands for a file stored elsewhere.
 POINTER = b"version https://git-lfs.github.com/spec/"
-#: Such a file is smaller than this.
+#: Pointers are smaller than this.
 MAX_POINTER_BYTES = 1024
 #: Limit of file systems on the length of a name.
 MAX_NAME_BYTES = 255
@@ -31,10 +31,10 @@ MAX_NAME_BYTES = 255
 def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to, and rename it to ``path`` on success.
 
-    An existing file keeps its mode. A symbolic link stays: what it points to is replaced. If the block raises
-    or the process stops, an existing ``path`` is left unchanged; with ``flush``, also if the machine stops. A
-    ``path`` that is not a regular file (``/dev/stdout``) is yielded itself. Success also removes what killed
-    writers of the same ``path`` left beside it more than :data:`ABANDONED_S` ago.
+    An existing file keeps its mode. A symbolic link stays: its target is replaced. If the block raises or the
+    process stops, an existing ``path`` is unchanged; with ``flush``, also if the machine stops. A ``path``
+    that is not a regular file (``/dev/stdout``) is yielded itself. Success also removes files that killed
+    writers of ``path`` left beside it more than :data:`ABANDONED_S` ago.
 
     Example:
         >>> with atomic_file("results.json") as unfinished:
@@ -78,7 +78,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _shortened(name: str) -> str:
-    """Cut a name to the bytes that file systems take, and a last letter that they would cut in two."""
+    """Cut a name to the bytes that file systems accept, without splitting a character."""
     return os.fsencode(name)[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
@@ -94,11 +94,11 @@ def naming_disk_errors(path: Path, instead_of: Path | None = None) -> Iterator[N
 
 
 def require_writable(path: Path, folder: bool = False) -> None:
-    """Check that an output can be written, before any work is done for it.
+    """Check that an output can be written, before any work.
 
     The folder of a file is created; an output ``folder`` is not.
 
-    Raises: DataError if nothing can be written there.
+    Raises: DataError if it cannot be written.
     """
     home = path if folder else Path(os.path.realpath(path)).parent
     existing = next(place for place in (home, *home.absolute().parents) if place.exists())
@@ -116,10 +116,9 @@ def require_writable(path: Path, folder: bool = False) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Check that reading ``path`` ends, and that it is not a stand-in for a file elsewhere.
+    """Check that reading ``path`` will end, and that it is not a stand-in for a file elsewhere.
 
-    It must be a file, a folder or missing, but neither a pipe nor a device, nor the pointer that git-lfs
-    leaves instead of a large file.
+    It must be a file, a folder or missing; not a pipe, a device, or a git-lfs pointer to a large file.
 
     Raises: DataError; OSError.
     """
@@ -133,7 +132,7 @@ def require_file(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to disk. Does nothing for folders on Windows."""
+    """Flush a file, or a folder's entries, to disk; on Windows, folders are ignored."""
     if sys.platform == "win32" and path.is_dir():
         return
     mode = os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
@@ -150,7 +149,7 @@ LINE_S = 60.0
 
 @contextmanager
 def stage(text: str, shown: bool = True) -> Iterator[None]:
-    """Print ``text`` before work that takes a while, and after it how long it took."""
+    """Print ``text`` before lengthy work, and its duration afterwards."""
     start = time.monotonic()
     if shown:
         print(f"{text} … ", end="", file=sys.stderr, flush=True)
@@ -165,11 +164,11 @@ def stage(text: str, shown: bool = True) -> Iterator[None]:
 
 
 def progress_bar(*args: Any, shown: bool = True, **options: Any) -> tqdm:
-    """Return tqdm's bar on a terminal; in a file or a pipe it prints lines, at least every :data:`LINE_S`.
+    """Return tqdm's bar for a terminal; in a file or a pipe, it prints lines at least every :data:`LINE_S`.
 
     Args:
-        args, options: of tqdm.
-        shown: print anything.
+        args, options: tqdm's.
+        shown: whether to print anything.
     """
     if not sys.stderr.isatty():
         options |= {"file": _Lines(), "mininterval": LINE_S, "maxinterval": LINE_S}

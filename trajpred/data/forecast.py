@@ -18,16 +18,17 @@ from trajpred.errors import require, require_rows, require_shape
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Steps shorter than this (metres) keep the previous heading.
+#: Displacement per step (metres) below which the previous heading is kept.
 STILL_STEP = 0.05
-#: Tolerance within which the tracks of a joint forecast share their mode probabilities.
+#: Tolerance within which the tracks of a joint forecast have equal mode probabilities.
 SAME_PROBABILITY = 1e-6
 #: Least weight of a mode in a mean; probabilities may be 0.
 MIN_WEIGHT = 1e-9
-#: Rounds of assignment to clusters. More rounds change no mean error over 4,007 scenes by a millimetre.
+#: Rounds of assignment to clusters. More rounds change mean errors over 4,007 scenes by less than a
+#: millimetre.
 ROUNDS = 3
-#: Distance (metres, as :func:`cluster_modes` measures it) below which modes are equally close to
-#: :func:`join_modes`.
+#: Distance (metres, in the measure of :func:`cluster_modes`) below which :func:`join_modes` treats modes as
+#: equally close.
 JOINED_M = 1.0
 
 
@@ -42,7 +43,7 @@ class Forecast:
         heading: ``[A, K, F]`` radians along each mode.
         speed: ``[A, K, F]`` m/s along each mode.
         scale: ``[A, K, F, 2]`` metres: Laplace scales along the axes of the track's own frame at its last
-            observed pose (x ahead, y left); None if the predictor gives none.
+            observed pose (x ahead, y left); None if the predictor has none.
 
     Example:
         >>> forecast = Forecast.from_trajectories(
@@ -121,7 +122,7 @@ class Forecast:
         """
         path = np.asarray(trajectory, np.float64)
         heading = np.asarray(pose.heading, np.float64)
-        # Modes start at the last observed step; the last observation of a track may be earlier.
+        # Modes start at the last observed step; a track may have been last seen earlier.
         elapsed = np.asarray(elapsed_s, np.float64)[:, None]
         moved = np.asarray(velocity, np.float64) * elapsed
         return cls.from_trajectories(
@@ -181,7 +182,7 @@ class Forecast:
         return bool((np.abs(self.probability - self.probability[:1]) <= SAME_PROBABILITY).all())
 
     def joint_mode(self, rank: int) -> Forecast:
-        """Select the most probable joint mode (``rank`` 0), the second (1), …: one mode of every track.
+        """Select the most probable joint mode (``rank`` 0), the second (1), …: one mode per track.
 
         The probability is not renormalised.
 
@@ -207,7 +208,7 @@ class Forecast:
         return np.array([row.get(name, -1) for name in track_id.tolist()], np.int64)
 
     def of(self, track_id: NDArray[np.str_]) -> Forecast:
-        """Select the predicted ones among the tracks ``track_id``."""
+        """Select those of the tracks ``track_id`` that are predicted."""
         rows = self.rows(track_id)
         predicted = rows[rows >= 0]
         arrays = {name: array[predicted] for name, array in self.arrays.items()}
@@ -215,10 +216,10 @@ class Forecast:
 
 
 class WithTruth(NamedTuple):
-    """R tracks that were forecast and have a future, whose steps are those that both have.
+    """R tracks with a forecast and a true future, over the steps that both cover.
 
     Attributes:
-        rows: ``[R]`` of the scenario's tracks.
+        rows: ``[R]`` rows of the scenario's tracks.
         trajectory: ``[R, K, F, 2]`` metres.
         probability: ``[R, K]``.
         truth: ``[R, F, 2]`` metres.
@@ -235,7 +236,7 @@ class WithTruth(NamedTuple):
 def with_truth(
     forecast: Forecast, scenario: Scenario, rows: NDArray[np.int64], step: int | None = None
 ) -> WithTruth:
-    """Select those of the tracks ``rows`` that have a forecast and a future.
+    """Select those of the tracks ``rows`` that have a forecast and a true future.
 
     Args:
         step: at which the forecast was made; by default the last observed one.
@@ -271,8 +272,8 @@ class Attention:
         lane: ``[L]`` int64, the other senders: rows of the scenario's lane segments, followed by its
             crossings.
         weight: ``[layers, H, A, A + L]`` float32, attention of the receiver (third axis) to the sender (last
-            axis), by layer and head. Sums to 1 over the senders, except where a layer also attends to what is
-            no agent or lane; 0 for receivers without senders.
+            axis), by layer and head. Sums to 1 over the senders, unless a layer also attends to other tokens;
+            0 for receivers without senders.
     """
 
     scenario_id: str
@@ -311,9 +312,9 @@ def cluster_modes(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Cluster each agent's modes by weighted k-means (Lloyd 1982).
 
-    The distance is that of the endpoints and, four times as heavy, of the positions after half of the time:
-    what modes differ by, an acceleration or a turn, grows with the square of time. The first centre is the
-    most probable mode; each further one is the mode with the largest product of probability and squared
+    The distance combines the endpoints and, with four times the weight, the positions at half the horizon:
+    modes differ by an acceleration or a turn, whose effect grows with the square of time. The first centre is
+    the most probable mode; each further one is the mode with the largest product of probability and squared
     distance to the centres so far.
 
     Args:
@@ -322,7 +323,7 @@ def cluster_modes(
         count: the number of clusters K, at most M.
 
     Returns:
-        ``[A, K, M]`` the share of each mode in each cluster, rows sum to 1 (a cluster left without members is
+        ``[A, K, M]`` the share of each mode in each cluster, rows sum to 1 (a cluster without members becomes
         the mode nearest to its centre, with probability 0); ``[A, K]`` the clusters' probabilities.
 
     Raises: DataError if there are fewer modes than clusters, or a probability is negative or not finite.
@@ -363,12 +364,12 @@ def _first_centres(
 def join_modes(path: Tensor, probability: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Merge each agent's modes softly into its last ``count``, by the distance of :func:`cluster_modes`.
 
-    Mode j belongs to the last mode k with a share of 1 / (σ² + d_jk²), normalised over k, σ being
-    :data:`JOINED_M`: the memberships of fuzzy c-means with m = 2 (Bezdek 1981), which stay finite. Unlike
-    clusters, these shares are a smooth function of the paths, also where modes are far apart: nearly equal
-    scenes have nearly equal modes, and a decoder learns through them.
+    Mode j belongs to the last mode k with a share of 1 / (σ² + d_jk²), normalised over k, where σ is
+    :data:`JOINED_M`: the memberships of fuzzy c-means with m = 2 (Bezdek 1981), kept finite. Unlike clusters,
+    these shares are a smooth function of the paths, even for distant modes: nearly equal scenes have nearly
+    equal modes, and a decoder learns through them.
 
-    Arguments and result are those of :func:`cluster_modes`.
+    Takes and returns the same as :func:`cluster_modes`.
     """
     weight = probability.clamp(MIN_WEIGHT)
     end = _ends(path)
@@ -383,11 +384,11 @@ def join_modes(path: Tensor, probability: Tensor, count: int) -> tuple[Tensor, T
 
 
 def _ends(path: Any) -> Any:
-    """Return the positions that distances are computed of: ``[A, M, F, 2]`` -> ``[A, M, 4]`` metres."""
+    """Return the positions for computing distances: ``[A, M, F, 2]`` -> ``[A, M, 4]`` metres."""
     middle = (path.shape[2] - 1) // 2
     return namespace(path).concatenate((path[:, :, middle], path[:, :, -1] / 4), -1)
 
 
 def _squared_distance(a: Any, b: Any) -> Any:
-    """``[A, M, 4]``, ``[A, K, 4]`` -> ``[A, M, K]`` square metres."""
+    """Compute squared distances: ``[A, M, 4]``, ``[A, K, 4]`` -> ``[A, M, K]`` square metres."""
     return ((a[:, :, None] - b[:, None]) ** 2).sum(-1)

@@ -1,8 +1,8 @@
 """Planar geometry: angles, frames, poses and polylines; the eigenvectors of a graph.
 
 The functions take NumPy arrays or torch tensors and return the same type, so that featurisation (NumPy, also
-onboard) and the model (torch, also exported) share one definition; those of polylines and graphs are NumPy
-only.
+onboard) and the model (torch, also exported) share one definition; functions of polylines and graphs are
+NumPy only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     Array = TypeVar("Array")
 
-#: Metres to one unit of the relative positions that a model reads.
+#: Metres per unit of the relative positions that a model reads.
 POSE_SCALE = 30.0
 
 
@@ -46,25 +46,25 @@ class Pose(Generic[Array]):
 
     @cached_property
     def scaled(self) -> Array:
-        """``[..., 4]``: position in units of :data:`POSE_SCALE`, and cosine and sine of the heading."""
+        """``[..., 4]``: position in units of :data:`POSE_SCALE`, cosine and sine of the heading."""
         ahead = unit_vector(self.heading)
         return namespace(ahead).concatenate((self.position / POSE_SCALE, ahead), -1)
 
     @cached_property
     def place(self) -> Array:
-        """``[..., 4]``: the position of :attr:`scaled`, and zeros."""
+        """``[..., 4]``: the position as in :attr:`scaled`, then zeros."""
         xp = namespace(self.position)
         return xp.concatenate((self.position, xp.zeros_like(self.position)), -1) / POSE_SCALE
 
     @cached_property
     def rows(self) -> Array:
-        """``[4, ...]``: x, y, and cosine and sine of the heading."""
+        """``[4, ...]``: x, y, cosine and sine of the heading."""
         xp = namespace(self.heading)
         return xp.moveaxis(xp.concatenate((self.position, unit_vector(self.heading)), -1), -1, 0)
 
     @cached_property
     def turn(self) -> Array:
-        """Matrices ``[..., 2, 2]`` by which row vectors are rotated into the frames of the poses."""
+        """Matrices ``[..., 2, 2]`` that rotate row vectors into the frames of the poses."""
         xp = namespace(self.heading)
         cos = xp.cos(self.heading)
         sin = xp.sin(self.heading)
@@ -133,7 +133,7 @@ def relative_pose(pose: Pose[Array], frame: Pose[Array]) -> Pose[Array]:
 
 
 def last_step(valid: Array) -> Array:
-    """Return the index ``[A]`` of the last valid of the steps ``[A, T]``; 0 without any."""
+    """Return the index ``[A]`` of the last valid step in ``[A, T]``; 0 without any."""
     return valid.cumsum(1).argmax(1)  # the first of equal counts
 
 
@@ -152,7 +152,7 @@ def points_along(line: NDArray[np.float64], distance: NDArray[np.float64]) -> ND
 
 
 def cut_line(line: NDArray[np.float64], parts: int) -> list[NDArray[np.float64]]:
-    """Cut a polyline ``[points, 2]`` into ``parts`` of equal length."""
+    """Cut a polyline ``[points, 2]`` into ``parts`` parts of equal length."""
     if parts == 1:
         return [line]
     arc = arc_length(line)
@@ -183,8 +183,8 @@ def normalized_laplacian(adjacency: NDArray[np.float64 | np.bool_]) -> NDArray[n
 def laplacian_eigenvectors(adjacency: NDArray[np.float64 | np.bool_], k: int) -> NDArray[np.float64]:
     """Compute the eigenvectors of eigenvalues 1 to ``k`` in ascending order, without the first: ``[n, k]``.
 
-    Signs, and the basis of a repeated eigenvalue, are arbitrary, but the same for the same graph on the same
-    machine. Columns from n - 1 on are 0.
+    Signs and the basis of a repeated eigenvalue are arbitrary, but reproducible on one machine. Columns from
+    n - 1 on are 0.
     """
     vectors = np.linalg.eigh(normalized_laplacian(adjacency)).eigenvectors[:, 1 : k + 1]
     return np.pad(vectors, ((0, 0), (0, k - vectors.shape[1])))

@@ -28,7 +28,7 @@ _CODES = {
     "left_mark": MARK_TYPES,
     "right_mark": MARK_TYPES,
 }
-#: What a map may lack, by name, and the fields of :class:`LaneMap` that hold it.
+#: Attributes that a map may lack, and their fields in :class:`LaneMap`.
 MAP_ATTRIBUTES = {
     "boundaries": ("left_boundary", "right_boundary"),
     "marks": ("left_mark", "right_mark"),
@@ -39,13 +39,13 @@ MAP_ATTRIBUTES = {
 NO_LANE = -1
 #: Longest lane segment (metres): models select lanes by their midpoints, and Argoverse's are about this long.
 MAX_LENGTH_M = 50.0
-#: Models read lanes up to this distance (metres) from a road user, unless they are set to less.
+#: Models read lanes up to this distance (metres) from a road user, unless configured to less.
 REACH_M = 100.0
 #: Half the width (metres) of lanes without boundaries.
 HALF_WIDTH_M = 2.0
-#: Greatest angle (radians) between a road user and a lane of its direction.
+#: Largest angle (radians) between a road user and a lane of its direction.
 SAME_DIRECTION = np.pi / 4
-#: Positions times pieces of centrelines that are compared at once: a bound on memory.
+#: Pairs of positions and centreline pieces compared at once: a bound on memory.
 MAX_PAIRS = 2**20
 #: Maximum number of lane segments of a map.
 MAX_LANES = 200_000
@@ -66,7 +66,7 @@ def _no_rows(width: int | None, dtype: Any = np.float64) -> Any:
 class LaneMap:
     """The vector map around a scenario: ``L`` lane segments, pedestrian crossings, drivable areas.
 
-    Everything of a lane but its id and centreline may be left empty and is then filled with the default.
+    Everything but a lane's id and centreline may be left empty and then gets the default.
 
     Attributes:
         lane_id: ``[L]`` int64, unique.
@@ -137,8 +137,8 @@ class LaneMap:
     ) -> LaneMap:
         """Build a map of centrelines ``[points, 2]`` in driving direction, for your own data.
 
-        A lane longer than :data:`MAX_LENGTH_M` becomes segments of equal length that follow each other: the
-        first one has the lane's id, the others have the ids after the largest.
+        A lane longer than :data:`MAX_LENGTH_M` becomes consecutive segments of equal length: the first has
+        the lane's id, the others have ids after the largest one.
 
         Args:
             lane_id: an id for each lane; 0, 1, … by default.
@@ -203,7 +203,7 @@ class LaneMap:
         return LaneMap(**columns)
 
     def without(self, attributes: Iterable[str]) -> LaneMap:
-        """Return the map with the defaults for those of the :data:`MAP_ATTRIBUTES`, as if not recorded."""
+        """Return the map with these :data:`MAP_ATTRIBUTES` reset to the defaults, as if not recorded."""
         values = vars(self).copy()
         for attribute in attributes:
             for name in MAP_ATTRIBUTES.get(attribute, ()):
@@ -211,7 +211,7 @@ class LaneMap:
         return LaneMap(**values)
 
     def distance(self, position: NDArray[np.float64]) -> float:
-        """Return the metres from the nearest one of ``position`` ``[N, 2]`` to the middle of a lane.
+        """Return the least distance (metres) from ``position`` ``[N, 2]`` to the middle of a lane.
 
         0 within :data:`REACH_M`, and without lanes or positions.
         """
@@ -225,10 +225,10 @@ class LaneMap:
         return nearest if nearest < np.inf else 0.0
 
     def carries(self, position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return whether positions ``[N, 2]`` are on a lane in the direction of the ``velocity`` ``[N, 2]``.
+        """Return whether positions ``[N, 2]`` are on a lane in the direction of ``velocity`` ``[N, 2]``.
 
-        They are within half the lane's width of its centreline. The width is the mean distance of the
-        boundaries at both ends.
+        A position is on a lane within half its width of the centreline. The width is the mean distance
+        between the boundaries at both ends.
         """
         line = self.centerline
         is_last = np.zeros(len(line.values), np.bool_)
@@ -293,9 +293,9 @@ class LaneMap:
 
 
 def num_segments(lines: Sequence[NDArray[np.float64]], name: str) -> list[int]:
-    """Return for each lane into how many segments of at most :data:`MAX_LENGTH_M` it is cut.
+    """Return the number of segments of at most :data:`MAX_LENGTH_M` that each lane is cut into.
 
-    Raises: DataError about ``name`` if these are too many for a map.
+    Raises: DataError about ``name`` if there are too many for a map.
     """
     sizes: list[int] = []
     for line in lines:
@@ -307,7 +307,7 @@ def num_segments(lines: Sequence[NDArray[np.float64]], name: str) -> list[int]:
 
 
 def free_ids(taken: set[int]) -> Iterator[int]:
-    """Yield the numbers after the largest one that is taken, or between those if there are too few."""
+    """Yield ids after the largest one taken, or between those taken if too few are left."""
     after = max(taken, default=-1) + 1
     start = 0
     if 0 <= after <= MAX_ID - MAX_LANES:

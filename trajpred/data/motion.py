@@ -11,23 +11,23 @@ from trajpred.data.geometry import direction, last_step, norm, rotate, unit_vect
 
 #: Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 STANDING_SPEED = 0.5
-#: Speed in m/s above which a track that moves against its heading is taken to face the other way.
+#: Speed in m/s above which a track that moves against its heading is turned round.
 BACKWARDS_SPEED = 1.0
-#: Seconds before and after a state whose headings say which of two opposite headings it has.
+#: Seconds before and after a state whose headings decide between two opposite ones.
 STEADY_S = 0.5
-#: Metres from its first position after which a track has moved.
+#: Distance in metres from its first position beyond which a track has moved.
 MOVED_M = 1.0
-#: Heading of a state without any, before the first movement of a track whose headings follow from positions.
+#: Unknown heading: that of states before a track has moved, if headings follow from positions.
 UNKNOWN_HEADING = 0.0
-#: Heading (radians) of a state that is known to head along the x axis: exactly 0 would mean unknown.
+#: Heading (radians) of a state known to head along the x axis: exactly 0 would mean unknown.
 KNOWN_ZERO = 1e-12
-#: Seconds between the steps of Argoverse, which are assumed of a single step.
+#: Argoverse's seconds between steps, assumed for a single step.
 STEP_S = 0.1
-#: Steps whose velocities are fitted from the same sums; more steps would lose precision.
+#: Steps whose velocities are fitted from one set of sums; more steps would lose precision.
 BLOCK = 256
-#: Rows whose velocities are fitted at once: their sums fit into a processor's cache.
+#: Rows whose velocities are fitted at once, so that their sums fit into a processor's cache.
 ROWS = 2**13
-#: Seconds of the positions to which a velocity is fitted.
+#: Seconds of positions to which a velocity is fitted.
 FIT_S = 1.0
 #: Speed in m/s from which velocities are compared with positions, and road users with lanes.
 DRIVING_SPEED = 2.0
@@ -35,7 +35,7 @@ DRIVING_SPEED = 2.0
 #: of a scenario), its Sensor logs and NGSIM below 0.003; with velocities in the frame of each road user 0.36
 #: to 0.97.
 MOST_CONTRADICTING = 0.2
-#: A velocity contradicts another one if they differ by this share of the larger one …
+#: A velocity contradicts another if they differ by this share of the larger one …
 CONTRADICTING = 0.5
 #: … and this many m/s: positions are noisy, and velocities from them are late.
 SLACK = 1.0
@@ -53,7 +53,7 @@ def displacement_on_arc(
 
 
 def hold_last(values: NDArray[np.float64], valid: NDArray[np.bool_], initial: Any) -> NDArray[np.float64]:
-    """Replace each invalid one of ``values`` ``[..., T]`` by the last valid one; before it, ``initial``."""
+    """Replace invalid ``values`` ``[..., T]`` by the last valid one, or ``initial`` before the first."""
     steps = np.arange(valid.shape[-1])
     latest = np.maximum.accumulate(np.where(valid, steps, -1), axis=-1)
     held = np.take_along_axis(values, np.maximum(latest, 0), axis=-1)
@@ -65,14 +65,14 @@ def causal_velocity(
 ) -> NDArray[np.float64]:
     """Estimate velocity at each step as the slope of a line fitted to the last ``window_s`` seconds.
 
-    Least squares over the valid ones of at least two steps. Differences of single positions are much
-    noisier: extrapolated for 3 s on Argoverse 1, their error is 8 m, that of the 10-step fit 5 m. They serve
-    where the window has one valid step alone, after a gap or at a low rate.
+    Least squares over the valid steps of a window of at least two. Differences of single positions are much
+    noisier: extrapolated for 3 s on Argoverse 1, their error is 8 m, and 5 m with the 10-step fit. They are
+    used where the window has only one valid step, after a gap or at a low rate.
 
     Args:
         position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
         step_s: seconds between steps.
-        window_s: duration of the fit, the current step included.
+        window_s: duration of the fit, including the current step.
 
     Returns:
         ``[A, T, 2]`` m/s; zero at invalid steps and at the first valid one.
@@ -84,7 +84,7 @@ def causal_velocity(
     window = fit_steps(step_s, window_s)
     block = max(BLOCK, 2 * window)
     for start in range(0, T, block):
-        # Windows of a block's first steps begin in the block before.
+        # The windows of a block's first steps begin in the previous block.
         before = max(start - window + 1, 0)
         steps = slice(before, start + block)
         slope = _window_slopes(position[:, steps], valid[:, steps], step_s, window)
@@ -98,19 +98,19 @@ def causal_velocity(
 
 
 def fit_steps(step_s: float, window_s: float = FIT_S) -> int:
-    """Return how many steps of ``step_s`` seconds a velocity is fitted to, the current one included."""
-    return max(2, int(window_s / step_s + 0.49))  # a half, as of 12.5 Hz, is rounded down
+    """Return how many steps of ``step_s`` seconds a velocity is fitted to, including the current one."""
+    return max(2, int(window_s / step_s + 0.49))  # halves, as at 12.5 Hz, are rounded down
 
 
 def fit_window_s(step_s: float) -> float:
-    """Return the age (seconds) of the states to which a velocity is fitted, half a step beyond the oldest."""
+    """Return the age (seconds) up to which states enter a velocity's fit: half a step beyond the oldest."""
     return (fit_steps(step_s) - 0.5) * step_s
 
 
 def _differences(
     position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float
 ) -> NDArray[np.float64]:
-    """Return the mean velocity ``[A, T, 2]`` (m/s) at each step since the last valid one before it."""
+    """Return the mean velocity ``[A, T, 2]`` (m/s) since the previous valid step."""
     step = np.arange(valid.shape[1])
     latest = np.maximum.accumulate(np.where(valid, step, 0), axis=1)
     previous = np.pad(latest, ((0, 0), (1, 0)))[:, :-1]
@@ -123,13 +123,13 @@ def _differences(
 def _window_slopes(
     position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window: int
 ) -> NDArray[np.float64]:
-    """Fit a line to the valid ones of the last ``window`` steps at each step; ``[A, T, 2]`` m/s.
+    """Fit a line to the valid steps among the last ``window``, at each step; ``[A, T, 2]`` m/s.
 
     Each window is the difference of two sums from the first step on, whose rounding grows with ``T``.
     """
     T = valid.shape[1]
     time = np.arange(T) * step_s
-    # Centred on each track's first valid position, so that sums of squares stay small in any city frame.
+    # Centre on each track's first valid position, to keep sums of squares small in any city frame.
     first = first_position(position, valid)
     xy = np.where(valid[..., None], position - first[:, None], 0.0)
     weight = valid.astype(np.float64)
@@ -159,7 +159,7 @@ def _slope(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 def latest_velocity(
     position: NDArray[np.float64], valid: NDArray[np.bool_], time: NDArray[np.float64], step_s: float
 ) -> NDArray[np.float64]:
-    """Estimate the velocity of the last state as :func:`causal_velocity_of_rows` does.
+    """Estimate the velocity of the last state like :func:`causal_velocity_of_rows`.
 
     Args:
         position: ``[A, T, 2]`` metres.
@@ -168,7 +168,7 @@ def latest_velocity(
         step_s: the usual seconds between states.
 
     Returns:
-        ``[A, 2]`` m/s. Zero for a first state.
+        ``[A, 2]`` m/s; zero for a track's first state.
     """
     since = time - time[-1]
     first = int(np.searchsorted(since, -fit_window_s(step_s)))
@@ -189,7 +189,7 @@ def latest_velocity(
 def causal_velocity_of_rows(
     track: NDArray[np.int64], time: NDArray[np.float64], position: NDArray[np.float64], step_s: float
 ) -> NDArray[np.float64]:
-    """Estimate velocities as :func:`causal_velocity` does, of states in rows with their own times.
+    """Estimate velocities like :func:`causal_velocity`, for rows of states with their own times.
 
     Args:
         track: ``[N]`` the track of each row, ascending.
@@ -206,7 +206,7 @@ def causal_velocity_of_rows(
     longest = int(count.max(initial=1))
     block = max(ROWS, 4 * longest)
     for start in range(0, len(track), block):
-        # Windows of a block's first rows begin in the block before.
+        # The windows of a block's first rows begin in the previous block.
         before = max(start - longest + 1, 0)
         rows = slice(before, start + block)
         slope = _slope(_sums_of_last(time[rows], position[rows], count[rows]).T)
@@ -219,7 +219,7 @@ def causal_velocity_of_rows(
 
 
 def _rows_within(track: NDArray[np.int64], time: NDArray[np.float64], window_s: float) -> NDArray[np.int64]:
-    """Return how many rows ``[N]`` of a track, up to each row, lie within ``window_s`` of it: 1 or more."""
+    """Return how many rows ``[N]`` of a track lie within ``window_s`` up to each row, itself included."""
     before = np.zeros(len(track), np.int64)
     size = 1
     while size < len(track) and _reach(track, time, window_s, np.arange(size, len(track)), size).any():
@@ -234,7 +234,7 @@ def _rows_within(track: NDArray[np.int64], time: NDArray[np.float64], window_s: 
 def _reach(
     track: NDArray[np.int64], time: NDArray[np.float64], window_s: float, row: NDArray[np.int64], back: Any
 ) -> NDArray[np.bool_]:
-    """Return whether the row that is ``back`` rows before each ``row`` is of its track and window."""
+    """Return whether the row ``back`` rows before each ``row`` belongs to its track and window."""
     earlier = row - back
     return (track[earlier] == track[row]) & (time[row] - time[earlier] <= window_s)
 
@@ -242,10 +242,10 @@ def _reach(
 def _sums_of_last(
     time: NDArray[np.float64], position: NDArray[np.float64], count: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the sums ``[7, N]`` that :func:`_slope` takes, over the last ``count`` ``[N]`` rows at each row.
+    """Return the sums ``[7, N]`` for :func:`_slope`, over the last ``count`` ``[N]`` rows at each row.
 
-    Times and positions are relative to the row, and nothing but its rows enters a sum: that of a window is
-    joined from those of 1, 2, 4 … rows, each moved to its origin.
+    Times and positions are relative to the row, and only its window's rows enter a sum, which is joined from
+    sums over 1, 2, 4 … rows, each moved to its origin.
     """
     N = len(time)
     count = np.minimum(count, np.arange(1, N + 1))
@@ -269,7 +269,7 @@ def _sums_of_last(
 def _moved(
     sums: NDArray[np.float64], time: NDArray[np.float64], position: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the sums ``[7, M]`` of points that are moved by ``time`` ``[M]`` and ``position`` ``[M, 2]``."""
+    """Return the sums ``[7, M]`` of points moved by ``time`` ``[M]`` and ``position`` ``[M, 2]``."""
     n, t, tt, x, y, xt, yt = sums
     dx, dy = position.T
     moved_x = x + n * dx
@@ -290,7 +290,7 @@ def _moved(
 def contradictions(
     position: NDArray[np.float64], velocity: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float
 ) -> tuple[int, int]:
-    """Count moving states whose velocity contradicts the positions of the last second, and all that move.
+    """Count the moving states whose velocity contradicts the last second's positions, and all moving states.
 
     Args:
         position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
@@ -304,7 +304,7 @@ def contradictions(
 
 
 def contradicting(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) -> tuple[int, int]:
-    """Count the velocities ``[N, 2]`` that contradict estimates from positions, and all that are compared."""
+    """Count the velocities ``[N, 2]`` that contradict estimates from positions, and all compared."""
     speed = np.maximum(norm(velocity), norm(estimate))
     is_moving = speed > DRIVING_SPEED  # not where one of them is NaN
     differ = norm(velocity - estimate) > CONTRADICTING * speed + SLACK
@@ -312,7 +312,7 @@ def contradicting(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) 
 
 
 def contradiction(contradicting: int, compared: int) -> str:
-    """Describe the contradictions among ``compared`` states; "" if real data have as many."""
+    """Describe the contradictions among ``compared`` states; "" if there are no more than in real data."""
     if contradicting <= MOST_CONTRADICTING * compared:
         return ""
     share = f"{contradicting / compared:.0%} of the velocities of moving road users"
@@ -321,14 +321,14 @@ def contradiction(contradicting: int, compared: int) -> str:
 
 
 def first_position(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the first valid one ``[A, 2]`` of positions ``[A, T, 2]``."""
+    """Return the first valid position ``[A, 2]`` of each track in ``[A, T, 2]``."""
     return position[np.arange(len(valid)), valid.argmax(axis=1)]
 
 
 def has_moved(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether a track is farther than :data:`MOVED_M` from its first valid position: ``[A, T]``.
 
-    Positions are ``[A, T, 2]`` in metres. The noise of a standing object makes velocities, but no distance.
+    Positions are ``[A, T, 2]`` in metres. A stationary object's noise makes velocities, but no distance.
     """
     if not valid.size:
         return valid
@@ -356,7 +356,7 @@ def causal_heading(
 
 
 def given_heading(heading: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return headings that were given (radians, NaN where unknown), :data:`KNOWN_ZERO` instead of 0."""
+    """Return given headings (radians, NaN where unknown) with :data:`KNOWN_ZERO` instead of 0."""
     return np.where(heading == UNKNOWN_HEADING, KNOWN_ZERO, heading)
 
 
@@ -365,7 +365,7 @@ def heading_known(
 ) -> NDArray[np.bool_]:
     """Whether headings ``[A, T]`` are known, of states at ``position`` ``[A, T, 2]``.
 
-    Those that :func:`causal_heading` sets before a track has moved are not.
+    Headings that :func:`causal_heading` sets before a track has moved are unknown.
     """
     return valid & ((heading != UNKNOWN_HEADING) | has_moved(position, valid))
 
@@ -376,8 +376,7 @@ def forward_heading(
     """Return the headings ``[A, T]`` in radians, reversed where a track moves against a known one.
 
     Detectors and annotators confuse front and back, and models that learn from derived headings have never
-    seen a track reverse. Slower than :data:`BACKWARDS_SPEED` a heading stays; ``velocity`` is ``[A, T, 2]``
-    in m/s.
+    seen a track reverse. Below :data:`BACKWARDS_SPEED` a heading stays; ``velocity`` is ``[A, T, 2]`` in m/s.
     """
     ahead = (unit_vector(heading) * velocity).sum(-1)
     backwards = known & (ahead < -BACKWARDS_SPEED)
@@ -387,16 +386,16 @@ def forward_heading(
 def steady_heading(
     heading: NDArray[np.float64], known: NDArray[np.bool_], step_s: float
 ) -> NDArray[np.float64]:
-    """Return the headings ``[A, T]`` in radians, reversed where a known one opposes most of those around it.
+    """Return the headings ``[A, T]`` in radians, reversed where one opposes most known headings around it.
 
-    Detectors and annotators confuse front and back at single steps. The headings around it are the known ones
-    within :data:`STEADY_S`, at least two steps, before and after.
+    Detectors and annotators confuse front and back at single steps. Headings count within :data:`STEADY_S`,
+    at least two steps, before and after.
     """
     side = max(2, round(STEADY_S / step_s))
     ahead = np.where(known[..., None], unit_vector(heading), 0.0)
     total = np.pad(ahead, ((0, 0), (side + 1, side), (0, 0))).cumsum(axis=1)
     around = total[:, 2 * side + 1 :] - total[:, : -2 * side - 1]
-    opposes = (ahead * around).sum(-1) < -1e-6  # rounding of equal numbers of either reverses none
+    opposes = (ahead * around).sum(-1) < -1e-6  # rounding must not reverse headings of a tie
     return np.where(opposes, wrap_angle(heading + np.pi), heading)
 
 

@@ -1,4 +1,4 @@
-"""What a tracker does to the states that it reports: noisy positions, and states derived from them."""
+"""The noise of a tracker: noisy positions, and states derived from them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from trajpred.data.motion import causal_heading, causal_velocity
 from trajpred.data.tracks import Tracks
 
-#: Correlation time (s) of slow noise, as a filter drifts: a fit over a second does not average it out.
+#: Correlation time (s) of slow noise, like a filter's drift: a fit over a second does not average it out.
 SLOW_S = 1.0
 
 
 def slow(noise: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
-    """Correlate white noise ``[A, T, 2]`` over :data:`SLOW_S`; its standard deviation stays.
+    """Correlate white noise ``[A, T, 2]`` over :data:`SLOW_S`, keeping its standard deviation.
 
     The covariance of two steps is exp(-Δt / :data:`SLOW_S`), that of an Ornstein-Uhlenbeck process (Uhlenbeck
     and Ornstein 1930).

@@ -1,4 +1,4 @@
-"""Plain values, as configs and checkpoints hold them: numbers, texts, None, and lists and dicts of them."""
+"""Plain values, as in configs and checkpoints: numbers, strings, None, and lists and dicts of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from trajpred.data.files import require_file
 from trajpred.errors import DataError, quoted
 
-#: Limit on the number of values of a file.
+#: Maximum number of values in a file.
 MAX_VALUES = 100_000
 
 
@@ -33,7 +33,7 @@ def read_yaml(file: Path) -> Any:
     try:
         text = file.read_text("utf-8")
         for _ in _all_values(yaml.compose(text, yaml.SafeLoader), _parts_of_node):
-            pass  # counted before they are copied: an alias stands for all that it names
+            pass  # count before copying: an alias stands for everything it names
         return yaml.safe_load(text)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", file=file) from None
@@ -47,9 +47,9 @@ def read_yaml(file: Path) -> Any:
 
 
 def _all_values(root: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
-    """Yield ``root`` and all ``parts`` of it and of those; one that several share is yielded for each.
+    """Yield ``root`` and all its ``parts``, recursively; a shared part once for each parent.
 
-    Raises: DataError if there are more than :data:`MAX_VALUES`, as where one contains itself.
+    Raises: DataError if there are more than :data:`MAX_VALUES`, for example if one contains itself.
     """
     pending = [root]
     count = 0

@@ -1,6 +1,6 @@
-"""What tells mistakes of frames and units: road users beside the lanes, velocities that contradict positions.
+"""Signs of wrong frames and units: road users beside the lanes, velocities that contradict positions.
 
-The counts add up over scenarios. The limits are measured on real data with a correct map and frame.
+Counts can be added over scenarios. The limits were measured on real data with a correct map and frame.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trajpred.data.tracks import OBJECT_TYPES, Tracks
 
 #: The object types of road users that drive on lanes.
 DRIVERS = tuple(OBJECT_TYPES.index(name) for name in ("vehicle", "bus", "motorcyclist", "cyclist"))
-#: Least share of moving road users that are on a lane of their direction. Argoverse 1 has 0.98, Argoverse 2
-#: 0.84 to 0.93 (Sensor logs 0.90 and 0.92), nuScenes 0.88 and 1.00, NGSIM 0.98 and 1.00.
-#: With maps moved by 5 m Argoverse has 0.46 to 0.61, by 10 m 0.26 to 0.34, by 55 m 0.00 to 0.18.
+#: Least share of moving road users on a lane of their direction. Argoverse 1 has 0.98, Argoverse 2 0.84 to
+#: 0.93 (Sensor logs 0.90 and 0.92), nuScenes 0.88 and 1.00, NGSIM 0.98 and 1.00. With maps moved by 5 m
+#: Argoverse has 0.46 to 0.61, by 10 m 0.26 to 0.34, by 55 m 0.00 to 0.18.
 LEAST_ON_LANES = 0.7
 
 
@@ -28,14 +28,13 @@ class Plausibility(NamedTuple):
     """Counts of one or several scenarios.
 
     Attributes:
-        on_lane: moving road users, but for pedestrians, on a lane of their direction, at the last observed
-            step.
-        moving: all of those, where there is a map.
+        on_lane: moving road users except pedestrians on a lane of their direction, at the last observed step.
+        moving: all moving road users except pedestrians, if there is a map.
         contradicting: moving states whose velocity contradicts the positions of the last second.
-        compared: all of those.
-        unplaced: road users that are seen within a second before and after the last observed step, but not at
-            it: they are neither predicted nor scored.
-        passing: all that are seen before and after it.
+        compared: all moving states.
+        unplaced: road users seen within a second before and after the last observed step, but not at it: they
+            are neither predicted nor scored.
+        passing: all road users seen within a second before and after it.
 
     Example:
         >>> Plausibility(on_lane=2, moving=40).problems()[0]
@@ -56,7 +55,7 @@ class Plausibility(NamedTuple):
 
     @classmethod
     def of_tracks(cls, tracks: Tracks, now: int, step_s: float, lane_map: LaneMap) -> Plausibility:
-        """Count the states of tracks at steps of ``step_s`` seconds; ``now`` is the last observed one."""
+        """Count the states of tracks at steps of ``step_s`` seconds; ``now`` is the last observed step."""
         velocity = tracks.velocity[:, now]
         is_moving = (
             tracks.valid[:, now] & np.isin(tracks.object_type, DRIVERS) & (norm(velocity) > DRIVING_SPEED)
@@ -84,22 +83,22 @@ class Plausibility(NamedTuple):
 
     @property
     def lanes(self) -> str:
-        """The road users on lanes, in words; "" without a map or without any."""
+        """The road users on lanes, in words; "" without a map or moving road users."""
         if not self.moving:
             return ""
         return f"{self.on_lane / self.moving:.0%} of {self.moving:,} moving road users on lanes"
 
     @property
     def gaps(self) -> str:
-        """The road users without a state at the last observed step, in words; "" without any."""
+        """The road users without a state at the last observed step, in words; "" if there are none."""
         if not self.unplaced:
             return ""
         return f"{self.unplaced:,} of {self.passing:,} road users without a state at the last observed step"
 
     def problems(self) -> list[str]:
-        """Describe what real data hardly have."""
+        """Describe what is rare in real data."""
         found: list[str] = []
-        # With few road users, two standard deviations less may be chance.
+        # With few road users, up to two standard deviations less may be chance.
         chance = 2 * (LEAST_ON_LANES * (1 - LEAST_ON_LANES) * self.moving) ** 0.5
         if self.on_lane < LEAST_ON_LANES * self.moving - chance:
             share = f"only {self.on_lane / self.moving:.0%} of {self.moving:,} moving road users"

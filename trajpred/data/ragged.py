@@ -1,4 +1,4 @@
-"""Rows of varying length in one array, such as the polylines of a map, and rows that are grouped by scene."""
+"""Rows of varying length in one array, such as a map's polylines, and rows grouped by scene."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Ragged:
         return f"Ragged({len(self)} rows, {self.values.dtype}{list(self.values.shape)})"
 
     def take(self, rows: NDArray[np.int64]) -> Ragged:
-        """Select ``rows``, in any order and also repeatedly."""
+        """Select ``rows``, in any order, possibly repeated."""
         lengths = self.lengths[rows]
         new_start = np.cumsum(lengths) - lengths
         shift = self.offsets[rows] - new_start
@@ -125,7 +125,7 @@ def interpolate(
     at: NDArray[np.float64], arc: NDArray[np.float64], xy: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the points ``[..., 2]`` at the lengths ``at`` ``[...]`` of a line ``xy`` ``[Q, 2]``."""
-    # np.interp takes a single column; x and y as the parts of a complex one need one search instead of two.
+    # np.interp takes a single column; x and y as a complex number need one search instead of two.
     line = np.ascontiguousarray(xy, np.float64).view(np.complex128)[:, 0]
     points = np.interp(at, arc, line)
     return points.view(np.float64).reshape(*at.shape, 2)
@@ -147,7 +147,7 @@ def smallest_in_scene(
 def pairs_in_scenes(
     scene: NDArray[np.int64], other: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Pair every row of ``scene`` with every row of ``other`` of the same scene; both ascending.
+    """Pair every row of ``scene`` with every row of ``other`` in the same scene; both ascending.
 
     Returns the rows of both ``[pairs]``, the first ascending, and ``[N]`` the first pair of each row.
     """
@@ -166,10 +166,10 @@ def rows_around(
     position: NDArray[np.floating[Any]],
     margin: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Return the rows ``[N]`` whose boxes touch the box around all others ``[M]`` of their scene.
+    """Return which rows ``[N]`` have boxes that touch the box around all positions ``[M]`` of their scene.
 
-    Only these need a comparison with each of the others: a map may be that of a city. A box reaches from
-    ``low`` to ``high`` ``[N, 2]``, that around the others a ``margin`` ``[M, 1]`` beyond each ``position``.
+    Only these need a comparison with each position: a map may cover a city. A box reaches from ``low`` to
+    ``high`` ``[N, 2]``, the box around the positions a ``margin`` ``[M, 1]`` beyond each ``position``.
     """
     scenes = 1 + int(max(scene.max(initial=-1), other.max(initial=-1)))
     others_low = np.full((scenes, 2), np.inf)
@@ -186,11 +186,11 @@ def find_in_scenes(
     wanted_scene: NDArray[np.int64],
     wanted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the rows of the ``wanted`` ids, which are unique within a scene only; -1 where there is none."""
+    """Return the rows of the ``wanted`` ids, which are unique only within a scene; -1 if there is none."""
     unique, code = np.unique(ids, return_inverse=True)
     if not len(unique):
         return np.full(len(wanted), -1)
-    # Scene and rank of the id make one integer key, however large the ids are.
+    # Scene and id rank form one integer key, however large the ids are.
     key = scene * len(unique) + code
     order = np.argsort(key)
     ascending = key[order]

@@ -1,9 +1,9 @@
-"""What other packages add, by kind and name: sources, map formats, metrics and predictors.
+"""Extensions by other packages, by kind and name: sources, map formats, metrics and predictors.
 
 A package names a module under the entry point group :data:`GROUP`; every command imports it before it runs,
-and so it does with modules that the user names by ``--import``. The module calls :func:`register`; the
-encoders and decoders that it defines need no more than that import, since their class paths are their names.
-docs/how-to/own-model.md has an example. What trajpred itself brings is registered in the same way.
+like modules named by ``--import``. The module calls :func:`register`; its encoders and decoders only need the
+import, since they are named by class path. docs/how-to/own-model.md has an example. trajpred's own entries
+are registered in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trajpred.errors import DataError, require
 
 GROUP = "trajpred.plugins"
 Kind = Literal["source", "map format", "metric", "predictor"]
-#: The modules that register what trajpred itself has, beside its own plugins.
+#: The modules that register trajpred's own entries.
 OWN = {
     "source": "trajpred.sources",
     "map format": "trajpred.integrations.maps",
@@ -35,11 +35,11 @@ Entry = TypeVar("Entry")
 
 
 class Registry(UserDict[str, Entry]):
-    """Entries of one kind by name. Other packages can replace their own entries only.
+    """Entries of one kind by name. Other packages can replace only their own entries.
 
     Attributes:
         kind: what the entries are, for messages.
-        taken: returns further names that only trajpred has.
+        taken: returns further names reserved for trajpred.
     """
 
     def __init__(self, kind: str) -> None:
@@ -71,7 +71,7 @@ REGISTRIES: dict[str, Registry[Any]] = {kind: Registry(kind) for kind in get_arg
 
 
 def reserve_own_names(kind: str) -> None:
-    """Import what trajpred itself has of a kind, before a name of it is given to another package."""
+    """Import trajpred's own entries of a kind, before another package can take their names."""
     if kind in OWN:
         import_module(OWN[kind])
     if kind == "source":
@@ -83,10 +83,10 @@ def reserve_own_names(kind: str) -> None:
 def register(kind: Kind, name: str) -> Callable[[Entry], Entry]:
     """Return a decorator that registers a class, a function or a record under a new name.
 
-    What each kind has to be: a ``source`` is a :class:`~trajpred.sources.Source`, a ``map format`` a
+    By kind: a ``source`` is a :class:`~trajpred.sources.Source`, a ``map format`` a
     :class:`~trajpred.integrations.maps.MapFormat` under the root element of its files, a ``metric`` a
-    :class:`~trajpred.metrics.Metric` (:func:`trajpred.metrics.register` checks it, too), and a ``predictor``
-    something that makes a :class:`~trajpred.predictors.Predictor`, such as its class.
+    :class:`~trajpred.metrics.Metric` (:func:`trajpred.metrics.register` also checks it), and a ``predictor``
+    makes a :class:`~trajpred.predictors.Predictor`, for example its class.
 
     Example:
         >>> @register("predictor", "my_predictor")
@@ -104,9 +104,9 @@ def register(kind: Kind, name: str) -> Callable[[Entry], Entry]:
 
 
 def package_of(entry: object) -> str:
-    """Return the top-level package in which the code of an entry is defined.
+    """Return the top-level package that defines an entry's code.
 
-    That of a record is its attribute ``code``; of other objects without a module, their class counts.
+    The code of a record is its attribute ``code``; of other objects without a module, their class.
     """
     code = getattr(entry, "code", entry)
     while isinstance(code, partial):
@@ -116,9 +116,10 @@ def package_of(entry: object) -> str:
 
 
 def foreign(code: Mapping[str, object]) -> dict[str, str]:
-    """Return the package of each function or class of another one: with its version if it is installed.
+    """Return the package of each function or class from outside trajpred.
 
-    Of others, with the first digits of the SHA-256 of the file that defines it, as ``my_model 1f2e3d4c``.
+    Its version follows if it is installed, else the first digits of its file's SHA-256: ``my_model
+    1f2e3d4c``.
     """
     versions: dict[str, str] = {}
     for point in entry_points(group=GROUP):
@@ -132,7 +133,7 @@ def foreign(code: Mapping[str, object]) -> dict[str, str]:
 
 
 def source_digest(module: str) -> str:
-    """Return eight digits of the SHA-256 of the file of an imported module; empty if it has none."""
+    """Return eight digits of the SHA-256 of an imported module's file; "" if it has none."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not Path(file).is_file():
         return ""
@@ -140,23 +141,23 @@ def source_digest(module: str) -> str:
 
 
 def distribution(point: EntryPoint) -> str:
-    """Return name and version of the installed package that names a module, as ``my-lab 1.0``."""
+    """Return name and version of the installed package that names a module, such as ``my-lab 1.0``."""
     if point.dist is None:
         return "an unknown package"
     return f"{point.dist.name} {point.dist.version}"
 
 
-#: By the full name of each module that the user has had imported, how to name it on the command line.
+#: How to name each module imported for the user on the command line, by its full name.
 imported: dict[str, str] = {}
 
 
 def import_words() -> list[str]:
-    """Return the words that make another command import what this one has."""
+    """Return the words that make another command import the modules of this one."""
     return [word for module in imported.values() for word in ("--import", module)]
 
 
 def note_import(code: type) -> None:
-    """Note that the user's settings have imported a class, unless commands know its module anyway."""
+    """Note that the user's settings imported a class, unless commands know its module anyway."""
     plugins = {point.module.partition(".")[0] for point in entry_points(group=GROUP)}
     known = {"trajpred", *plugins, *imported}
     if package_of(code) not in known and code.__module__ not in known:
@@ -164,9 +165,9 @@ def note_import(code: type) -> None:
 
 
 def load_module(name: str) -> None:
-    """Import a module of the user's, by its name or its file; modules beside it can be imported, too.
+    """Import a user's module by name or file; it can import modules beside it.
 
-    Raises: DataError if there is none, it cannot be imported, or another module has the name of its file.
+    Raises: DataError if it is missing, cannot be imported, or shares its file's name with another module.
     """
     file = Path(name)
     is_file = file.suffix == ".py"
@@ -220,7 +221,7 @@ def load_plugins() -> None:
 
 @cache
 def load_plugin(point: EntryPoint) -> None:
-    """Import the module of a plugin. Raises: DataError naming it and its package."""
+    """Import a plug-in's module. Raises: DataError naming it and its package."""
     try:
         point.load()
     except (Exception, SystemExit) as error:  # anything that a foreign module raises on import

@@ -33,8 +33,8 @@ from trajpred.errors import quoted, require, require_finite
 class Scenario:
     """One recording window: tracks, map, and the track to predict.
 
-    Steps are regular. Frames that a recorder lost, as its timestamps show, are missing: the constructor adds
-    their steps, at which no track is valid.
+    Steps are regular. Where timestamps show lost frames, the constructor adds steps at which no track is
+    valid.
 
     Attributes:
         scenario_id: unique within a split; see :func:`~trajpred.data.checks.require_names`.
@@ -44,8 +44,8 @@ class Scenario:
         focal_id: the track to predict.
         tracks: states of the road users; a test split may have no valid future step.
         map: lane segments, crossings, drivable areas; may be empty.
-        continued: number of steps at the end that were not recorded but continued by a model
-            (:mod:`trajpred.predictors.continuation`): labels for training, which are never evaluated.
+        continued: number of final steps that were not recorded but continued by a model
+            (:mod:`trajpred.predictors.continuation`): labels for training, never evaluated.
     """
 
     scenario_id: str
@@ -108,16 +108,16 @@ class Scenario:
 
     @property
     def lane_distance(self) -> float:
-        """Metres from the nearest lane to a road user, see :meth:`LaneMap.distance`: 0 if models read one."""
+        """Metres from a road user to the nearest lane (:meth:`LaneMap.distance`); 0 if models read a lane."""
         step = self.last_seen
         seen = np.flatnonzero(step >= 0)
         return self.map.distance(self.tracks.position[seen, step[seen]])
 
     @property
     def digest(self) -> int:
-        """CRC-32 of what a forecast starts from: id, last observed time, and who is where then, to 1 mm.
+        """CRC-32 of id, last observed time, and the tracks visible then with their positions, to 1 mm.
 
-        It is the same at any step and with any length of history and future.
+        It does not depend on the time step and the lengths of history and future.
         """
         now = self.num_observed - 1
         here = np.flatnonzero(self.tracks.valid[:, now])
@@ -127,7 +127,7 @@ class Scenario:
         return crc32(mm.astype("<i8").tobytes(), value)
 
     def without_continuation(self) -> Scenario:
-        """Return the scenario with its recorded steps alone."""
+        """Return the scenario with only its recorded steps."""
         if self.continued == 0:
             return self
         recorded = self.num_steps - self.continued
@@ -178,14 +178,14 @@ class Scenario:
         Args:
             position: ``[A, T, 2]`` metres in any fixed frame; NaN or a NumPy mask marks a missing step.
             num_observed: number of steps that are input; the rest is the future, if any.
-            step_s: seconds between steps. A frame that was lost is a step of NaN.
+            step_s: seconds between steps. A lost frame is a step of NaN.
             valid: ``[A, T]`` True and False or 1 and 0; by default True where the position is not NaN.
             heading: ``[A, T]`` radians; by default :func:`~trajpred.data.motion.causal_heading`.
             velocity: ``[A, T, 2]`` m/s along the axes of the positions (not of the road user); by default
                 :func:`~trajpred.data.motion.causal_velocity`.
-            size: ``[A, 2]`` length and width in metres, NaN or 0 where unknown; by default all are.
+            size: ``[A, 2]`` length and width in metres, NaN or 0 where unknown; all unknown by default.
             object_type: one of :data:`OBJECT_TYPES` for all tracks, or one for each.
-            track_id: A unique names; ``"0"`` … by default.
+            track_id: ``[A]`` unique names; ``"0"`` … by default.
             focal: row of the track to predict.
             category: ``[A]`` :class:`TrackCategory`, by default SCORED; the focal track's is FOCAL.
             map: a :class:`LaneMap`, a list of centrelines ``[points, 2]``, or None for no map.
@@ -193,7 +193,7 @@ class Scenario:
             city: name of the frame of the coordinates.
 
         Raises: DataError naming the argument with a wrong shape, an unknown type or a non-finite state. Warns
-            of velocities that contradict the positions.
+            about velocities that contradict the positions.
 
         Example:
             >>> steps = np.arange(110) * 0.1
@@ -250,7 +250,7 @@ class Scenario:
         else:
             lanes = LaneMap.from_centerlines(map)
         if T == num_observed == 1 and step_s != STEP_S:
-            # One stamp does not say how long a step is: a step without states comes before it.
+            # One stamp does not define the step length: put a step without states before it.
             T = num_observed = 2
             tracks = tracks.window(-1, T)
         stamps = np.round(np.arange(T) * step_s * 1e9).astype(np.int64)
@@ -258,11 +258,11 @@ class Scenario:
 
 
 def of_other_scenes(known: Mapping[str, int], found: Mapping[str, int]) -> str:
-    """Name the scenarios whose :attr:`Scenario.digest` is another one, "" without any.
+    """Name the scenarios whose :attr:`Scenario.digest` differs; "" without any.
 
     Args:
         known: digests by id.
-        found: others by id; ids that only one of both has are not compared.
+        found: other digests by id; ids in only one of both are not compared.
     """
     differing = [name for name, digest in found.items() if known.get(name, digest) != digest]
     if len(differing) <= 1:

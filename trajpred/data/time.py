@@ -1,4 +1,4 @@
-"""Time stamps of recorded frames: the step between them, their unit, and the frames that were lost."""
+"""Time stamps of recorded frames: the step between them, their unit, and lost frames."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from numpy.typing import NDArray
 from trajpred.data.motion import STEP_S, mean_step_s
 from trajpred.errors import require
 
-#: Recorded frames farther apart than this, in steps, have lost ones between them.
+#: Between recorded frames farther apart than this (in steps), frames were lost.
 GAP_STEPS = 1.5
-#: Share by which the steps of two recordings may differ and still be the same: clocks jitter.
+#: Relative difference up to which the steps of two recordings count as equal: clocks jitter.
 SAME_STEP = 0.01
 #: Least number of intervals that define a grid: with fewer, one short interval would turn the rest into gaps.
 FEWEST_INTERVALS = 5
 #: Largest relative difference of two steps that differ by the jitter of clocks alone.
 JITTER = 0.1
-#: Share of a step by which times scatter at most around a grid that is clearly theirs.
+#: Largest scatter of times (share of a step) around a grid that clearly fits.
 CLEAR = 0.12
-#: Few frames are lost if the recorded time is at most this multiple of their number at the median interval.
+#: Few frames are lost if the recorded time is at most this multiple of their number times the median
+#: interval.
 FEW_LOST = 1.15
-#: Share of the distance between a late frame and its step by which a clock follows the frame.
+#: Share of a frame's delay by which a clock follows the frame.
 FOLLOWED = 0.2
 #: How often the step of a grid is refitted.
 REFINEMENTS = 3
-#: Largest difference of times that count as the same, as a share of a step.
+#: Largest difference (share of a step) between times that count as equal.
 SAME_TIME = 0.01
 #: Shortest interval between frames (s): a smaller number means another unit.
 SHORTEST_STEP_S = 0.005
 #: Longest interval between frames (s): a larger number means another unit.
 LONGEST_STEP_S = 10.0
-#: Most lost frames of a scenario: a longer pause separates two recordings.
+#: Maximum lost frames in a scenario: a longer pause separates two recordings.
 MAX_LOST = 1000
 
 
 def longest_gap_s(recorded_s: float, step_s: float) -> float:
-    """Return the longest seconds between two states that are interpolated to a grid of ``step_s`` seconds.
+    """Return the longest time (s) between two states across which a grid of ``step_s`` seconds interpolates.
 
     Args:
         recorded_s: usual seconds between recorded states.
@@ -48,16 +49,16 @@ def longest_gap_s(recorded_s: float, step_s: float) -> float:
 
 
 def require_step_s(step_s: float) -> None:
-    """Raise :class:`DataError` unless ``step_s`` is a number of seconds that a recording may have."""
+    """Raise :class:`DataError` unless ``step_s`` is a plausible number of seconds."""
     range_s = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g}"
     plausible = SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S
     require(plausible, "step_s", f"must be a number of seconds from {range_s}, is {step_s}")
 
 
 def require_nanoseconds(first: float, last: float, frames: int, field: str) -> None:
-    """Raise :class:`DataError` about ``field`` unless the times of the first and last frame are nanoseconds.
+    """Raise :class:`DataError` about ``field`` unless the first and last frame's times are nanoseconds.
 
-    Times in another unit, and those that float32 has rounded, make steps that no recording has.
+    Times in another unit, or rounded by float32, give steps that no recording has.
     """
     if frames < 2:
         return
@@ -73,7 +74,7 @@ def require_nanoseconds(first: float, last: float, frames: int, field: str) -> N
 
 
 def require_times(timestamps_ns: NDArray[np.int64], num_observed: int) -> None:
-    """Raise :class:`DataError` unless the stamps ``[T]`` of a scenario are those of regular steps."""
+    """Raise :class:`DataError` unless the stamps ``[T]`` of a scenario fit regular steps."""
     field = "timestamps_ns"
     stamps = timestamps_ns
     require(stamps.dtype.kind == "i", field, f"must be nanoseconds as int64, are {stamps.dtype}")
@@ -90,14 +91,14 @@ def require_times(timestamps_ns: NDArray[np.int64], num_observed: int) -> None:
 
 
 def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[np.int64]:
-    """Return the steps ``[T]`` of frames, 0 for the first, on a regular grid with gaps where frames are lost.
+    """Return the steps ``[T]`` of frames, from 0, on a regular grid with gaps where frames are lost.
 
-    Late frames are no gaps: each is at the step of the grid that is nearest, and at one of its own.
+    Late frames are not gaps: each frame is at the nearest step of the grid, and no two share a step.
 
     Args:
         timestamps_ns: ``[T]`` nanoseconds, increasing.
-        num_observed: number of frames that are input; they define the grid if they have
-            :data:`FEWEST_INTERVALS` or more, so that the future changes no input.
+        num_observed: number of frames that are input; with at least :data:`FEWEST_INTERVALS` intervals they
+            define the grid, so that the future does not affect the input.
     """
     rank = np.arange(len(timestamps_ns))
     intervals = np.diff(timestamps_ns)
@@ -114,7 +115,7 @@ def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
 
 
 def regular_step_s(timestamps_ns: NDArray[np.int64]) -> float:
-    """Return the mean seconds between the steps of frames with stamps ``[T]``, those of lost frames included.
+    """Return the mean seconds between the steps of frames with stamps ``[T]``, including lost frames.
 
     Returns :data:`~trajpred.data.motion.STEP_S` for a single frame.
     """
@@ -125,11 +126,11 @@ def regular_step_s(timestamps_ns: NDArray[np.int64]) -> float:
 
 
 def _usual(since: NDArray[np.float64]) -> float:
-    """Return the interval between two frames without a lost one, of times ``[T]`` since the first.
+    """Return the interval between consecutive frames, from times ``[T]`` since the first.
 
-    The median of the intervals that are not much longer than the lower quartile is one even where half of the
-    frames are lost, but too short where late frames make short intervals. There, if few are lost, it is the
-    median of all. Either is refined.
+    The median of the intervals that are not much longer than the lower quartile is right even if half of the
+    frames are lost, but too short if late frames make short intervals. Then, if few frames are lost, the
+    median of all intervals is used. Either is refined.
     """
     intervals = np.sort(np.diff(since))
     short = intervals[(len(intervals) - 1) // 4]
@@ -142,7 +143,7 @@ def _usual(since: NDArray[np.float64]) -> float:
 
 
 def _refined(since: NDArray[np.float64], step: float) -> tuple[float, float]:
-    """Fit a grid of about this step to times; return its step, and how far times lie from it, in steps."""
+    """Fit a grid of about this step to times; return its step and the times' scatter around it, in steps."""
     time = since - since.mean()
     spread = np.inf
     for _ in range(REFINEMENTS):
@@ -156,7 +157,7 @@ def _refined(since: NDArray[np.float64], step: float) -> tuple[float, float]:
 
 
 def _nearest_steps(since: NDArray[np.float64], step: float) -> NDArray[np.int64]:
-    """Return the steps ``[T]`` of a grid that are nearest to times, as a clock counts that follows them."""
+    """Return the nearest steps ``[T]`` of a grid, counted by a clock that follows the times."""
     steps = []
     count = 0
     expected = 0.0
@@ -170,7 +171,7 @@ def _nearest_steps(since: NDArray[np.float64], step: float) -> NDArray[np.int64]
 
 
 def stamps_of_steps(timestamps_ns: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the stamps ``[steps[-1] + 1]`` of all steps, interpolated where frames are missing.
+    """Return the stamps ``[steps[-1] + 1]`` of all steps, interpolated for missing frames.
 
     Args:
         timestamps_ns: ``[T]`` of the frames.
@@ -189,7 +190,7 @@ class RegularSteps(NamedTuple):
 
     Attributes:
         timestamps_ns: ``[S]`` nanoseconds.
-        frame: ``[S]`` the frame that was recorded at each step, -1 for lost ones.
+        frame: ``[S]`` the frame recorded at each step, -1 for lost frames.
         num_observed: number of steps up to the last observed frame.
     """
 

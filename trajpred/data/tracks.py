@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajpred.errors import require, require_finite, require_rows, require_shape, within
 
-#: Typical (length, width) in metres of Argoverse 2's ten object types, of tracks of unknown size.
+#: Typical (length, width) in metres of Argoverse 2's ten object types, for tracks of unknown size.
 TYPICAL_SIZE = {
     "vehicle": (4.6, 1.9),
     "pedestrian": (0.7, 0.7),
@@ -30,11 +30,11 @@ TYPICAL_SIZE = {
 }
 #: The object types in order; ``Tracks.object_type`` indexes this tuple.
 OBJECT_TYPES = tuple(TYPICAL_SIZE)
-#: The type of road users whose class is not known.
+#: The type of road users of unknown class.
 UNKNOWN_TYPE = OBJECT_TYPES.index("unknown")
 #: ``[10, 2]`` metres, indexed by ``Tracks.object_type``.
 TYPICAL_SIZES: NDArray[np.float64] = np.array(list(TYPICAL_SIZE.values()))
-#: Largest heading (radians) in four turns either way: a larger one is in degrees.
+#: Largest heading (radians), four turns either way: a larger one must be in degrees.
 MAX_HEADING = 8 * np.pi
 #: The ``track_id`` of the recording vehicle.
 EGO_ID = "AV"
@@ -95,11 +95,11 @@ class Tracks:
         return int(rows[0])
 
     def indices(self, track_ids: Iterable[str]) -> NDArray[np.int64]:
-        """Return the row ``[M]`` of each of ``track_ids``. Raises: KeyError if there is no such track."""
+        """Return the row ``[M]`` of each of ``track_ids``. Raises: KeyError if a track is missing."""
         return np.array([self.index(str(track_id)) for track_id in track_ids], np.int64)
 
     def box(self, typical: NDArray[np.float64] = TYPICAL_SIZES) -> NDArray[np.float64]:
-        """Return the sizes ``[A, 2]``; unknown ones are those ``typical`` of the object type, ``[10, 2]``."""
+        """Return the sizes ``[A, 2]``; unknown sizes get the object type's ``typical`` size, ``[10, 2]``."""
         return np.where(np.isnan(self.size), typical[self.object_type], self.size)
 
     def take(self, rows: NDArray[np.int64]) -> Tracks:
@@ -125,7 +125,7 @@ class Tracks:
         return self.at(step)
 
     def at(self, step: NDArray[np.int64]) -> Tracks:
-        """Select the states at ``step`` ``[A, S]``, or ``[S]`` of all tracks; unknown unless 0 to T - 1."""
+        """Select the states at ``step`` ``[A, S]``, or ``[S]`` for all tracks; unknown outside 0 to T - 1."""
         row = np.arange(len(self))[:, None]
         last = self.valid.shape[1] - 1
         recorded = (step >= 0) & (step <= last)
@@ -166,10 +166,10 @@ class Tracks:
 
 
 def usual_types(count: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return the most frequent known object type ``[A]`` of tracks: classifiers flicker.
+    """Return the most frequent known object type ``[A]`` of each track: classifiers flicker.
 
     Args:
-        count: ``[A, 10]`` how often each track was of each of :data:`OBJECT_TYPES`.
+        count: ``[A, 10]`` how often each track had each of :data:`OBJECT_TYPES`.
     """
     known = count.copy()
     known[:, UNKNOWN_TYPE] = 0

@@ -28,7 +28,7 @@ class AgentFeatures:
         scene: ``[A]`` int64, ascending.
         track: ``[A]`` int64 row in ``ScenarioBatch.tracks``; track_id: ``[A]`` strings.
         position: ``[A, 2]`` metres from the scene's origin; ``heading``: ``[A]`` radians.
-        velocity: ``[A, 2]`` m/s in the own frame at the last observed state.
+        velocity: ``[A, 2]`` m/s at the last observed state, own frame.
         elapsed_s: ``[A]`` seconds from the last observed state to the last observed step of the scenario.
         object_type: ``[A]`` int64; ``category``: ``[A]`` int64.
         history: ``[A, observed, C]`` (:data:`~trajpred.features.config.HISTORY`), own frame; zeros where
@@ -54,9 +54,9 @@ class AgentFeatures:
 
 
 def focal_poses(batch: ScenarioBatch, lanes: Routes) -> Pose[np.ndarray]:
-    """Return the last observed pose of every scene's focal track, city frame: ``[S, 2]``, ``[S]``.
+    """Return the last observed pose of each scene's focal track, city frame: ``[S, 2]``, ``[S]``.
 
-    If it has no observed state in the batch's window, the track that was seen last stands in for it.
+    If it has no observed state in the batch's window, the track seen last stands in for it.
     Raises: DataError naming a scenario without any observed track.
     """
     last = batch.tracks.last_seen(batch.num_observed)
@@ -81,8 +81,8 @@ def last_poses(scenario: Scenario, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
 def observed_poses(batch: ScenarioBatch, lanes: Routes, rows: NDArray[np.int64]) -> Pose[np.ndarray]:
     """Return the observed poses ``[R, T]`` of the tracks ``rows``, city frame, with headings completed.
 
-    A track that moves backwards is taken to face the other way. Before its heading is known, a track heads as
-    it does at last; one whose heading remains unknown heads along the nearest lane, if there is any.
+    A track that moves backwards is turned round. Before its heading is known, a track gets its last observed
+    heading; if that is unknown, the direction of the nearest lane, if there is one.
     """
     tracks = batch.tracks
     now = batch.num_observed
@@ -106,7 +106,7 @@ def agent_features(
     """Compute the agents of all scenes.
 
     Args:
-        lanes: of the batch's map.
+        lanes: routes of the batch's map.
         origin: ``[S, 2]`` metres, city frame.
     """
     tracks = batch.tracks

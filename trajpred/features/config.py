@@ -22,7 +22,7 @@ from trajpred.errors import quoted, require
 LENGTH_SCALE = 10.0
 #: Speeds are divided by this speed (m/s), for the same reason.
 SPEED_SCALE = 10.0
-#: Centres (m) of the Gaussian kernels of an edge's length.
+#: Centres (m) of the Gaussian kernels for an edge's length.
 DISTANCES = (0.0, 2.0, 5.0, 10.0, 18.0, 30.0, 50.0, 80.0)
 
 
@@ -31,9 +31,9 @@ class Channel:
     """One number of a feature vector.
 
     Attributes:
-        name: unique in its vector; a name with ``left`` exchanges places with its ``right`` counterpart when
-            the scene is reflected.
-        unit: the value 1 stands for this; empty for dimensionless values.
+        name: unique in its vector; when the scene is reflected, a name with ``left`` trades places with its
+            ``right`` counterpart.
+        unit: what the value 1 means; empty for dimensionless values.
         sign: factor of the value when the scene is reflected (y becomes -y).
     """
 
@@ -87,7 +87,7 @@ class Channels:
 
 
 def other_side(names: Sequence[str]) -> NDArray[np.int64]:
-    """Return for each name the index of its counterpart on the other side, or its own if it has no side."""
+    """Return each name's index of its counterpart on the other side, or its own index if it has no side."""
     swap = {"left": "right", "right": "left"}
     counterparts: list[int] = []
     for name in names:
@@ -112,7 +112,7 @@ STATE = (
 )
 #: ``AgentFeatures.history``: state at every observed step in the agent's frame, and whether it was observed.
 HISTORY = STATE + Channels((Channel("valid"),))
-#: Where :data:`HISTORY` holds 1 for observed steps and 0 for others.
+#: Index in :data:`HISTORY` of the channel that is 1 for observed steps, else 0.
 VALID = HISTORY.index("valid")
 #: ``LaneFeatures.points``: position, direction, and the boundaries relative to the position; lane's frame.
 LANE_POINT = (
@@ -121,7 +121,7 @@ LANE_POINT = (
     + _vector("left_x", "left_y", "m")
     + _vector("right_x", "right_y", "m")
 )
-#: Where :data:`LANE_POINT` holds the boundaries; zeros where they are unknown.
+#: Channels of the boundaries in :data:`LANE_POINT`; zeros if unknown.
 BOUNDARIES = slice(LANE_POINT.index("left_x"), len(LANE_POINT))
 #: ``LaneFeatures.marks``: index of the mark type of each boundary (av2 names marks from the lane outwards).
 LANE_MARKS = Channels((Channel("left"), Channel("right")))
@@ -143,12 +143,12 @@ def edge_channels(kinds: Sequence[str]) -> Channels:
     return EDGE_POSE + Channels(tuple(Channel(kind) for kind in kinds))
 
 
-#: Largest integer in the description of a model, against damaged or hostile files.
+#: Largest integer in a model's description, against damaged or hostile files.
 MAX_SIZE = 10_000
-#: Largest real number in it.
+#: Largest real number in a model's description.
 MAX_NUMBER = 1e6
 
-#: What a model may be built to ignore, or has to do without in some data.
+#: Attributes that a model may ignore, or that some data lack.
 ATTRIBUTES = (*MAP_ATTRIBUTES, "classes")
 
 
@@ -172,7 +172,8 @@ class FeatureConfig:
 
     Attributes:
         memory_s: tracks last observed longer ago are omitted, unless they are focal or scored.
-        max_agents: maximum number of agents; the focal one first, then scored ones, then the nearest to it.
+        max_agents: maximum number of agents: the focal one, then scored ones, then the nearest to the focal
+            one.
         max_lanes: maximum number of lane segments and crossings; the nearest to any agent are kept.
         lane_radius_m: lanes farther than this from every agent are omitted.
         lane_points: points per polyline, even.
@@ -180,9 +181,9 @@ class FeatureConfig:
             invalid steps, longer data are cut. Taken from the model.
         future: future steps, with the same rules.
         anchor_steps: future steps of the agents' anchors, 0 for none; taken from the decoder.
-        omit: the :data:`ATTRIBUTES` that the model does not read, whether or not the data have them. A model
-            that was trained without an attribute has learned nothing about it. Rules that start from
-            classes (futures along the lanes) still read them.
+        omit: the :data:`ATTRIBUTES` that the model does not read, even if the data have them. A model trained
+            without an attribute has learned nothing about it. Rules based on classes (futures along the
+            lanes) still read them.
 
     Raises: DataError if a value is out of range.
     """
@@ -213,8 +214,9 @@ class FeatureConfig:
 class GraphConfig:
     """How many senders each receiver attends to (``…_k``, named sender first), and within which radius.
 
-    The numbers bound memory on crowded scenes; lanes related by topology are always connected.
-    ``eigenvectors`` of the Laplacian of that topology encode the positions of lanes; taken from the encoder.
+    The numbers bound memory in crowded scenes; lanes related by topology are always connected.
+    ``eigenvectors`` is the number of eigenvectors of the topology's Laplacian that encode lane positions;
+    taken from the encoder.
 
     Raises: DataError if a value is out of range.
     """

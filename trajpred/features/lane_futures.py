@@ -1,7 +1,7 @@
 """Six futures per agent, from paths along the lanes and accelerations; nothing is learned. NumPy only.
 
-All constants, here and in :mod:`~trajpred.features.lane_paths`, are round numbers, chosen by hand on the
-focal tracks of 800 Argoverse 1 training sequences, not on validation scenes.
+All constants, here and in :mod:`~trajpred.features.lane_paths`, are round numbers chosen by hand on focal
+tracks of 800 Argoverse 1 training sequences, not on validation scenes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ MODES = 6
 ACCELERATIONS = np.array([0.0, -1.0, 1.0, -2.0, 2.0, -4.0])
 #: Weights of these accelerations.
 ACCELERATION_WEIGHTS = np.array([0.4, 0.2, 0.2, 0.08, 0.08, 0.04])
-#: Seconds for which they act.
+#: Seconds during which accelerations act.
 ACCELERATING_S = 3.0
 #: Turn rates (rad/s) of paths off the lanes.
 TURN_RATES = np.array([0.0, 0.15, -0.15])
-#: Weights of these turn rates, beside those of the lanes (at most 1).
+#: Weights of these turn rates; those of lanes are at most 1.
 TURN_WEIGHTS = np.array([0.04, 0.01, 0.01])
-#: The offset to the centreline fades out over this time at the present speed …
+#: The offset from the centreline fades out over this time at the current speed …
 FADE_S = 5.0
 #: … or at least over this distance (m).
 MIN_FADE_M = 20.0
 #: Futures that end closer than this (metres) are merged.
 SAME_END_M = 3.0
-#: Share by which the weights of two futures may differ and still be the same.
+#: Relative difference up to which the weights of two futures count as equal.
 SAME_WEIGHT = 1e-6
-#: Types that follow lanes, by index. Others go straight or turn.
+#: Whether each object type follows lanes; others go straight or turn.
 DRIVERS = np.isin(OBJECT_TYPES, ("vehicle", "motorcyclist", "cyclist", "bus", "unknown"))
-#: Factor of the accelerations of the other types.
+#: Factor of the accelerations for other types.
 WALKER_SHARE = 0.25
 
 
@@ -51,16 +51,16 @@ def lane_futures(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Predict six futures of every agent along lanes, at several speeds.
 
-    A future is a path with an acceleration. Paths lead along the lanes beside the agent (adjacent ones too,
-    as lane changes) through their successors; one goes straight and two turn, which are the only ones of
-    pedestrians and far from lanes. The most probable future is chosen, those that end nearby add to its
-    probability, and so on. Until ``time[:, 0]`` the speed is constant.
+    A future is a path with an acceleration. Paths follow the lanes beside the agent (and adjacent lanes, as
+    lane changes) through their successors; one more goes straight and two turn, which are the only paths of
+    pedestrians and of agents far from lanes. The most probable future is chosen, futures that end nearby add
+    to its probability, and so on. Until ``time[:, 0]`` the speed is constant.
 
     Args:
-        scene: ``[A]``, ascending, as that of the lanes.
+        scene: ``[A]``, ascending, like the lanes' scene.
         agents: ``[A, 2]`` metres and ``[A]`` radians, last observed poses, in the frame of the map.
         velocity: ``[A, 2]`` m/s, frame of the map; object_type: ``[A]``.
-        time: ``[A, T]`` seconds since those poses, ascending: of the last observed step and of T - 1 others.
+        time: ``[A, T]`` seconds since those poses, ascending: the last observed step, then T - 1 others.
 
     Returns:
         Positions ``[A, 6, T, 2]`` metres, frame of the map, and probabilities ``[A, 6]``, in order of choice.
@@ -73,7 +73,7 @@ def lane_futures(
     reach = distance.max(axis=(1, 2))
     paths = _paths(lanes, scene, Pose(agents.position, course), speed, drives, reach)
     point = (POINTS - 1) * distance / reach[:, None, None]
-    # All pairs of path and acceleration are futures: their endpoints decide which ones are chosen.
+    # Every pair of path and acceleration is a future; endpoints decide which are chosen.
     path = np.arange(len(paths.agent))
     end = _positions(paths.curve, path[:, None], point[paths.agent, :, -1:])
     weight = paths.weight[:, None] * ACCELERATION_WEIGHTS
@@ -96,7 +96,7 @@ def _distances(
     duration = np.where(a < 0, np.minimum(until_standing, ACCELERATING_S), ACCELERATING_S)
     elapsed = (time - time[:, :1])[:, None]
     changing = np.minimum(elapsed, duration)
-    # The speed in the middle of the change is its mean speed.
+    # The mean speed is the speed in the middle of the change.
     mean_speed = v + a * changing / 2
     final_speed = v + a * changing
     changed = mean_speed * changing + final_speed * (elapsed - changing)
@@ -112,7 +112,7 @@ def _paths(
     drives: NDArray[np.bool_],
     reach: NDArray[np.float64],
 ) -> LanePaths:
-    """Return all paths of ``reach`` ``[A]`` metres, at least three of each agent."""
+    """Return all paths of ``reach`` ``[A]`` metres, at least three per agent."""
     driver = np.flatnonzero(drives)
     fade = np.maximum(FADE_S * speed, MIN_FADE_M)
     along = lane_paths(lanes, scene[driver], pose[driver], reach[driver], fade[driver])
@@ -127,9 +127,9 @@ def _paths(
 def _steady_paths(
     pose: Pose[np.ndarray], speed: NDArray[np.float64], reach: NDArray[np.float64]
 ) -> LanePaths:
-    """Return paths that turn at :data:`TURN_RATES` at the present ``speed`` ``[A]``."""
+    """Return paths that turn at :data:`TURN_RATES` at the current ``speed`` ``[A]``."""
     agent = np.repeat(np.arange(len(speed)), len(TURN_RATES))
-    # Below 1 m/s a given turn rate would be a turn on the spot.
+    # Below 1 m/s, a fixed turn rate would be a turn on the spot.
     curvature = np.tile(TURN_RATES, len(speed)) / np.maximum(speed[agent], 1.0)
     distance = reach[agent, None] * np.linspace(0, 1, POINTS)
     ahead = unit_vector(pose.heading[agent])
@@ -146,7 +146,7 @@ def _positions(
     """
     before = np.minimum(point.astype(np.int64), POINTS - 2)
     share = point - before
-    # Rows of the points, as if all paths were one list.
+    # Rows of the points in a single list of all paths.
     row = path[..., None] * POINTS + before
     positions = np.empty((*point.shape, 2))
     for axis in (0, 1):
@@ -164,8 +164,8 @@ def _choose(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Choose the most probable futures that end apart: rows and probabilities, both ``[A, K]``.
 
-    If an agent has fewer than K such futures, the most probable others follow, with hardly any probability.
-    All N futures, at least K of each ``agent`` ``[N]``, ascending, have an ``end`` ``[N, 2]`` and a positive
+    If an agent has fewer than K such futures, the most probable others follow with negligible probability.
+    The N futures, at least K per ``agent`` (``[N]``, ascending), have an ``end`` ``[N, 2]`` and a positive
     ``weight`` ``[N]``; ``same_end`` is ``[A]`` metres.
     """
     A = len(same_end)
@@ -174,7 +174,7 @@ def _choose(
     chosen = np.zeros((A, MODES), np.int64)
     covered = np.zeros((A, MODES))
     for k in range(MODES):
-        # Branches that part farther away weigh the same here: the first counts, not the one rounded up.
+        # Branches that part beyond the horizon have equal weights: take the first, not the one rounded up.
         least = (1 - SAME_WEIGHT) * np.maximum.reduceat(left, first)
         most_probable = np.flatnonzero(left >= least[agent])
         best = most_probable[np.searchsorted(agent[most_probable], np.arange(A))]
@@ -183,5 +183,5 @@ def _choose(
         covered[:, k] = np.add.reduceat(left * same, first)
         left = np.where(same, 1e-6 * left, left)
         left[best] = 0.0
-    # Ordered by these probabilities, futures would change places when one more future ends nearby.
+    # Ordered by these probabilities, futures would trade places when another future ends nearby.
     return chosen, covered / covered.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Match agents with the lanes beside them, and follow these lanes and their successors. NumPy only."""
+"""Match agents with lanes beside them, and follow these lanes and their successors. NumPy only."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from trajpred.data.ragged import (
 #: A lane matches if its centreline is this near (m): adjacent lanes, 3 to 4 m aside, match too, as lane
 #: changes.
 MATCH_RADIUS_M = 5.0
-#: Its direction must also be this near (radians).
+#: Largest difference in direction (radians) of a matching lane.
 MATCH_ANGLE = np.pi / 4
-#: Standard deviation (m) of the distance to the centreline, which weighs the paths.
+#: Standard deviation (m) of the distance to the centreline, for weighting paths.
 OFFSET_SD_M = 1.5
-#: Standard deviation (radians) of the difference of directions.
+#: Standard deviation (radians) of the difference in direction.
 ANGLE_SD = 0.3
-#: Number of best matching lanes that are followed.
+#: Number of best-matching lanes to follow.
 MAX_LANES = 4
 
 
 class Segments(NamedTuple):
-    """The ``N`` straight pieces of centrelines that have a direction.
+    """The ``N`` straight pieces of centrelines with a direction.
 
     Attributes:
-        of_lane: rows of the pieces of each lane.
+        of_lane: rows of each lane's pieces.
         start: ``[N, 2]`` metres.
         step: ``[N, 2]`` metres, from start to end.
         size: ``[N]`` metres, the length of the step.
         heading: ``[N]`` radians.
-        along: ``[N]`` metres from the start of the lane to that of the piece.
+        along: ``[N]`` metres from the lane's start to the piece's start.
     """
 
     of_lane: Ragged
@@ -57,9 +57,9 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True)
 class Routes:
-    """Where lanes lead: what paths read of a :class:`~trajpred.data.lane_map.LaneMap`.
+    """Where lanes lead: the parts of a :class:`~trajpred.data.lane_map.LaneMap` that paths need.
 
-    What follows from the lanes alone is computed once; a vehicle keeps its routes as long as its map.
+    Everything that depends only on the lanes is computed once; a vehicle keeps its routes as long as its map.
 
     Attributes:
         scene: ``[L]``, ascending.
@@ -75,7 +75,7 @@ class Routes:
 
     @classmethod
     def of(cls, lanes: LaneMap, scene: NDArray[np.int64] | None = None) -> Routes:
-        """Select the fields of a map; ``scene`` of each lane, by default one for all."""
+        """Select the fields of a map; ``scene`` is that of each lane, by default one for all."""
         if scene is None:
             scene = np.zeros(len(lanes), np.int64)
         return cls(scene, lanes.lane_id, lanes.centerline, lanes.successors)
@@ -89,12 +89,12 @@ class Routes:
 
     @cached_property
     def segments(self) -> Segments:
-        """The pieces of all centrelines; those without a length have no direction."""
+        """The pieces of all centrelines that have a length."""
         xy = self.centerline.values[:, :2]
         lane = np.repeat(np.arange(len(self.scene)), self.centerline.lengths)
         step = np.diff(xy, axis=0)
         size = norm(step)
-        # Steps from one lane to the next are no segments.
+        # Steps from one lane to the next are not segments.
         real = np.flatnonzero((lane[1:] == lane[:-1]) & (size > 1e-6))
         count = np.bincount(lane[real], minlength=len(self.scene))
         return Segments(
@@ -108,7 +108,7 @@ class Routes:
 
     @cached_property
     def arc(self) -> NDArray[np.float64]:
-        """Metres from the start of its centreline to each point."""
+        """Metres from the centreline's start to each point."""
         values = self.centerline.values
         gap = np.concatenate((np.zeros(1), norm(np.diff(values[:, :2], axis=0))))
         arc = np.cumsum(gap[: len(values)])
@@ -116,12 +116,12 @@ class Routes:
 
     @cached_property
     def length(self) -> NDArray[np.float64]:
-        """``[L + 1]`` metres of each centreline; infinite in the end, which is the row -1 of no lane."""
+        """Length of each centreline, ``[L + 1]`` metres; infinite in the last row, for row -1 (no lane)."""
         return np.append(self.arc[self.centerline.offsets[1:] - 1], np.inf)
 
     @cached_property
     def following(self) -> Ragged:
-        """Rows of the successors of each lane, each once, without those outside the map."""
+        """Rows of each lane's distinct successors within the map."""
         row, successor = self._branches
         _, first = np.unique(row * len(self.scene) + successor, return_index=True)
         kept = np.sort(first[successor[first] >= 0])
@@ -129,7 +129,7 @@ class Routes:
 
     @cached_property
     def fork(self) -> NDArray[np.int64]:
-        """Row of a lane that forks into each lane ``[L]`` and others; -1 without one."""
+        """Row of the lane that forks into each lane ``[L]`` and others; -1 without one."""
         row, branch = self._branches
         inside = (branch >= 0) & (self.successors.lengths[row] > 1)
         fork = np.full(len(self.scene), -1)
@@ -138,7 +138,7 @@ class Routes:
 
     @cached_property
     def _branches(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of a lane and of its successor for each pair of them; -1 of a lane outside the map."""
+        """Rows of each pair of a lane and its successor; -1 for a lane outside the map."""
         row = np.repeat(np.arange(len(self.scene)), self.successors.lengths)
         return row, find_in_scenes(self.scene, self.lane_id, self.scene[row], self.successors.values)
 
@@ -149,7 +149,7 @@ class Nearby(NamedTuple):
     Attributes:
         agent: ``[N]`` rows, ascending.
         lane: ``[N]`` rows.
-        heading: ``[N]`` radians, of the segment.
+        heading: ``[N]`` radians, the segment's direction.
         along: ``[N]`` metres from the start of the lane to the point nearest to the agent.
         gap: ``[N]`` metres from there to the agent.
     """
@@ -196,7 +196,7 @@ def lanes_beside(
 def match_lanes(
     lanes: Routes, pose: Pose[np.ndarray], agent: NDArray[np.int64], lane: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Match each agent with the best of the lanes that it is paired with, see :func:`lanes_beside`.
+    """Match each agent with the best of the lanes paired with it by :func:`lanes_beside`.
 
     Returns ``[N]`` agents, lanes, metres along the lane, and weights.
     """
@@ -217,7 +217,7 @@ def nearest_heading(
 ) -> NDArray[np.float64]:
     """Return the direction ``[A]`` (radians) of the centreline nearest to each position ``[A, 2]``.
 
-    :data:`~trajpred.data.motion.UNKNOWN_HEADING` where none is within :data:`MATCH_RADIUS_M`.
+    It is :data:`~trajpred.data.motion.UNKNOWN_HEADING` if none is within :data:`MATCH_RADIUS_M`.
     """
     heading = np.full(len(position), UNKNOWN_HEADING)
     agent, lane = lanes_beside(lanes, scene, position)
@@ -232,7 +232,7 @@ def nearest_heading(
 def _nearby(
     lanes: Routes, position: NDArray[np.float64], agent: NDArray[np.int64], lane: NDArray[np.int64]
 ) -> Nearby:
-    """Find the segments near positions ``[A, 2]`` in pairs of an ``agent`` and a ``lane`` ``[N]``."""
+    """Find the segments near positions ``[A, 2]`` for pairs of ``agent`` and ``lane`` ``[N]``."""
     pieces = lanes.segments
     of_pairs = pieces.of_lane.take(lane)
     segment = of_pairs.values
@@ -255,7 +255,7 @@ def _nearby(
 
 #: Points of a path.
 POINTS = 64
-#: Standard deviation (radians) of the turn of a path after a fork.
+#: Standard deviation (radians) of a path's turn after a fork.
 TURN_SD = 1.0
 #: Number of paths from each matching lane.
 MAX_PATHS = 8
@@ -283,12 +283,12 @@ def lane_paths(
     reach: NDArray[np.float64],
     fade: NDArray[np.float64],
 ) -> LanePaths:
-    """Return paths of all agents along the lanes beside them; agents far from any lane have none.
+    """Return the paths of all agents along lanes beside them; agents far from any lane have none.
 
-    Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
-    first and fades out smoothly over ``fade`` ``[A]`` metres. Paths are ``reach`` ``[A]`` metres long.
-    Branches of a fork are weighed against each other by their turns; the only path along a road keeps its
-    weight, however much the road turns. ``scene`` ``[A]`` is ascending, as that of the lanes.
+    Where the map ends, a path goes straight. It starts at the agent: the offset from the centreline is kept
+    at first and fades out smoothly over ``fade`` ``[A]`` metres. Paths are ``reach`` ``[A]`` metres long.
+    Branches of a fork are weighted against each other by their turns; the only path along a road keeps its
+    weight, however much the road turns. ``scene`` ``[A]`` is ascending, like the lanes' scene.
     """
     agents, starts, alongs, weights = match_lanes(lanes, pose, *lanes_beside(lanes, scene, pose.position))
     if not len(agents):
@@ -327,10 +327,11 @@ def _alternatives(
 def _walk(
     start: NDArray[np.int64], metres: NDArray[np.float64], length: NDArray[np.float64], following: Ragged
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Follow every lane ``start`` for ``metres`` ``[M]`` without loops, all of them lane by lane.
+    """Follow every lane ``start`` for ``metres`` ``[M]`` without loops, all in parallel lane by lane.
 
-    Returns the rows ``[N]`` of ``start``, ascending, and chains of lanes ``[N, D]``, -1 after their ends: of
-    each the first :data:`MAX_PATHS` in the order of successors. ``length`` ``[L + 1]`` ends with that of -1.
+    Returns rows ``[N]`` of ``start``, ascending, and chains of lanes ``[N, D]``, -1 after their ends: for
+    each start the first :data:`MAX_PATHS` in order of successors. ``length`` is ``[L + 1]``, with the length
+    for -1 last.
     """
     match = np.arange(len(start))
     chains = start[:, None]
@@ -346,7 +347,7 @@ def _walk(
         parent = np.repeat(np.arange(len(chains)), np.maximum(branches, 1))
         successor = np.full(len(parent), -1)
         successor[branches[parent] > 0] = onward.values[is_new]
-        # Each chain has an end: later ones than the first few will be too many there, too.
+        # Each chain has an end: chains beyond the first few would exceed the limit there, too.
         first = rank_in_scene(match[parent]) < MAX_PATHS
         parent = parent[first]
         successor = successor[first]
@@ -358,7 +359,7 @@ def _walk(
 def _common_length(
     match: NDArray[np.int64], chains: NDArray[np.int64], length: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the metres ``[M]`` from the start of each match's chains to where the first one leaves them."""
+    """Return the metres ``[M]`` that all chains of a match have in common from their start."""
     first = np.searchsorted(match, np.arange(match[-1] + 1))
     is_same = (chains == chains[first[match]]) & (chains >= 0)
     common = np.logical_and.accumulate(np.logical_and.reduceat(is_same, first), axis=1)

@@ -1,7 +1,7 @@
 """Scenarios -> agents and lanes in their own frames. NumPy only, vectorised over all scenes of a batch.
 
 The origin of each scene is subtracted in float64; results are float32. Positions and headings of the local
-frames serve relative poses only and are never features themselves.
+frames only serve relative poses; they are never features themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LaneLines:
 
     Attributes:
         center: ``[M, P, 2]`` float64.
-        sides: ``[2, M, P, 2]`` float64, the left and the right boundaries.
+        sides: ``[2, M, P, 2]`` float64, left and right boundaries.
         known: ``[2, M]``, False for missing boundaries.
         midpoint: ``[M, 2]``.
     """
@@ -60,12 +60,12 @@ class LaneLines:
 
 @dataclass(frozen=True)
 class LaneShapes:
-    """Features of ``L`` lane segments and crossings that depend on the map alone.
+    """Features of ``L`` lane segments and crossings that depend only on the map.
 
     Attributes:
         heading: ``[L]`` radians, the direction at the midpoint.
-        points: ``[L, P, C]`` (:data:`~trajpred.features.config.LANE_POINT`), own frame; zeros for an
-            unknown boundary.
+        points: ``[L, P, C]`` (:data:`~trajpred.features.config.LANE_POINT`), own frame; zeros for unknown
+            boundaries.
         kind: ``[L]`` int64, index into :data:`~trajpred.features.config.LANE_KINDS`.
         is_intersection: ``[L]`` int64, 0 or 1.
         marks: ``[L, 2]`` int64, left and right mark type.
@@ -111,13 +111,11 @@ class LaneShapes:
 class LaneFeatures(LaneShapes):
     """``L`` lane segments and crossings of all scenes; the frame of each is its midpoint and direction there.
 
-    Attributes, besides those of :class:`LaneShapes`:
-        scene: ``[L]`` int64, ascending; within a scene crossings come last.
-        row: ``[L]`` int64, index into the scenario's lane segments followed by its crossings.
-        position: ``[L, 2]`` metres from the scene's origin.
-        topology: ``[2, E]`` int64 (sender, receiver).
-        topology_kind: ``[E]`` int64, what the sender is to the receiver, index into
-            :data:`~trajpred.features.config.TOPOLOGY`.
+    Attributes in addition to those of :class:`LaneShapes`: scene: ``[L]`` int64, ascending; within a scene
+        crossings come last. row: ``[L]`` int64, index into the scenario's lane segments followed by its
+        crossings. position: ``[L, 2]`` metres from the scene's origin. topology: ``[2, E]`` int64 (sender,
+        receiver). topology_kind: ``[E]`` int64, the sender's relation to the receiver, index into
+        :data:`~trajpred.features.config.TOPOLOGY`.
     """
 
     scene: NDArray[np.int64]

@@ -42,15 +42,15 @@ LANE_TO_AGENT = ("lane", "to", "agent")
 AGENT_TO_AGENT = ("agent", "to", "agent")
 AGENT_TO_LANE = ("agent", "to", "lane")
 RELATIONS = (AGENT_TO_AGENT, LANE_TO_AGENT, AGENT_TO_LANE, LANE_TO_LANE)
-#: Kinds of edges: node types of sender and receiver, or what the sending lane is to the receiving one.
-#: The first entry stands for "no edge" in adjacency matrices.
+#: Kinds of edges: node types of sender and receiver, or the sending lane's relation to the receiving lane.
+#: The first entry means "no edge" in adjacency matrices.
 EDGE_KINDS = ("none", "agent_agent", "lane_agent", "agent_lane", "lane_lane", *TOPOLOGY)
 
 #: Widths (m) of the Gaussian kernels: the gap to the next centre.
 _WIDTHS = (2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 40.0)
 #: Below this distance (m) the bearing vector shrinks to zero.
 _NEAR = 0.1
-#: The channels of the fields that reflection changes, besides headings and the topology.
+#: The channels of fields changed by reflection, in addition to headings and topology.
 REFLECTED = {
     "origin": PLANE,
     "position": PLANE,
@@ -69,12 +69,12 @@ class SceneFeatures:
 
     Attributes:
         scenario_id: ``[S]`` strings.
-        origin: ``[S, 2]`` float64, city frame: the focal agent's last observed position, or that of the track
-            seen last where the focal one has no observed state in the model's history.
+        origin: ``[S, 2]`` float64, city frame: last observed position of the focal agent, or of the track
+            seen last if the focal one has no observed state in the model's history.
         heading: ``[S]`` the focal agent's last observed heading, radians, city frame.
         step_s: ``[S]`` seconds between steps.
         recorded: ``[S]`` int64, how many future steps were recorded; later ones may be continued labels.
-        agents, lanes: of all scenes, scene by scene.
+        agents, lanes: features of all scenes, scene by scene.
     """
 
     scenario_id: NDArray[np.str_]
@@ -87,7 +87,7 @@ class SceneFeatures:
 
 
 def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures:
-    """Compute the features of ``batch``; future states enter ``target`` alone.
+    """Compute the features of ``batch``; future states enter only ``target``.
 
     Example:
         >>> features = scene_features(ScenarioBatch.of([scenario]), FeatureConfig())
@@ -114,8 +114,8 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
 def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
     """Reflect the ``chosen`` scenes ``[S]`` about the city's x axis (y becomes -y).
 
-    Models read relative poses only, so any axis gives the same result. The marks of the left and the right
-    boundary are exchanged as they are: av2 names the parts of a mark from the lane outwards.
+    Models read only relative poses, so any axis gives the same result. Left and right marks are exchanged
+    unchanged: av2 names the parts of a mark from the lane outwards.
     """
     agents, lanes = scenes.agents, scenes.lanes
     kind = lanes.topology_kind
@@ -133,7 +133,7 @@ def mirrored(scenes: SceneFeatures, chosen: NDArray[np.bool_]) -> SceneFeatures:
 def _reflected(
     record: SceneFeatures | AgentFeatures | LaneFeatures, chosen: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
-    """Return the fields of ``record`` that reflection changes, with the ``chosen`` rows reflected."""
+    """Return the fields of ``record`` that change, with the ``chosen`` rows reflected."""
     values: dict[str, NDArray[Any]] = {"heading": np.where(chosen, -record.heading, record.heading)}
     for name, channels in REFLECTED.items():
         if hasattr(record, name):
@@ -148,8 +148,8 @@ class SceneBatch(HeteroData):
     scene) and ``ptr [S + 1]`` as in PyG's batches. The graph holds ``scenario_id`` (list), ``origin [S, 2]``
     float64, ``heading [S]``, ``step_s [S]`` and ``recorded [S]`` (future steps).
 
-    A batch of one scene is an ordinary graph: PyG's ``Batch.from_data_list`` and ``DataLoader`` make the same
-    batch of several as :func:`build_batch`, which computes all features at once and is faster.
+    A batch of one scene is an ordinary graph: PyG's ``Batch.from_data_list`` and ``DataLoader`` combine
+    several into the same batch as :func:`build_batch`, which computes all features at once and is faster.
 
     Example:
         >>> batch = build_batch([scenario], SceneConfig())
@@ -164,7 +164,7 @@ class SceneBatch(HeteroData):
 
     @property
     def names(self) -> list[str]:
-        """Return the ids of the scenarios, of which PyG's collation makes lists of lists."""
+        """Return the scenarios' ids, which PyG's collation turns into lists of lists."""
         return [str(name) for name in np.hstack(self.scenario_id)]
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ def scene_graph(scenes: SceneFeatures, config: GraphConfig) -> SceneBatch:
 
 
 def _add_nodes(data: SceneBatch, node: str, features: AgentFeatures | LaneFeatures) -> None:
-    """Add the agents or lanes of all scenes to the graph: their fields but the scene index and topology."""
+    """Add the agents or lanes of all scenes to the graph: their fields except scene index and topology."""
     store = data[node]
     for name, value in vars(features).items():
         if name == "scene" or name.startswith("topology"):
@@ -220,7 +220,7 @@ def _add_nodes(data: SceneBatch, node: str, features: AgentFeatures | LaneFeatur
     store.batch = torch.from_numpy(scene)
     store.ptr = torch.from_numpy(np.searchsorted(scene, np.arange(scenes + 1)))
     store.num_nodes = len(scene)
-    # Where PyG's collation notes the nodes of each scene: on the host, even if the batch is not.
+    # PyG's collation keeps each scene's node slices here: on the host, even if the batch is not.
     store._num_nodes = np.bincount(scene, minlength=scenes).tolist()
 
 
@@ -263,7 +263,7 @@ def distances(receiver: Tensor, sender: Tensor) -> Tensor:
 
 
 def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
-    """Select for each receiver the ``k`` nearest senders within ``radius``; of equals, the first ones.
+    """Select each receiver's ``k`` nearest senders within ``radius``; ties go to the first ones.
 
     Args:
         distance: ``[..., R, S]`` metres, infinite for senders that must not be selected.
@@ -273,7 +273,7 @@ def nearest(distance: Tensor, k: int, radius: float) -> Tensor:
     """
     if k == 0:
         return torch.zeros_like(distance, dtype=torch.bool)
-    # topk needs k columns; how many there are is unknown while exporting.
+    # topk needs k columns, whose number is unknown while exporting.
     missing = k if torch.compiler.is_exporting() else max(0, k - distance.shape[-1])
     columns = torch.nn.functional.pad(distance, (0, missing), value=torch.inf)
     kth = columns.topk(k, largest=False, sorted=False).values.amax(-1, keepdim=True)
@@ -303,13 +303,13 @@ def relation_kinds(
         lane: ``[..., L, 2]`` metres.
         lane_valid: ``[..., L]``, False for padding, which gets no edges.
         topology: ``[..., L, L]`` integers, receiver by sender: 0, or 1 + index into ``TOPOLOGY``. Related
-            lanes are connected at any distance and beyond ``lane_lane_k``.
+            lanes are connected at any distance, in excess of ``lane_lane_k``.
 
     Returns:
-        For each of :data:`RELATIONS` ``[..., receivers, senders]`` of the type of ``topology``: index into
-        :data:`EDGE_KINDS`.
+        For each of :data:`RELATIONS`, ``[..., receivers, senders]`` with the dtype of ``topology``: index
+        into :data:`EDGE_KINDS`.
     """
-    # Padding lies at infinity: beyond every radius, and NaN metres (inf - inf) from other padding.
+    # Padding is at infinity: beyond every radius, and NaN metres (inf - inf) from other padding.
     position = {
         "agent": torch.where(agent_valid[..., None], agent, torch.inf),
         "lane": torch.where(lane_valid[..., None], lane, torch.inf),
@@ -338,7 +338,7 @@ def edges_of(kinds: Tensor) -> tuple[Tensor, ...]:
     """List the edges of an adjacency matrix ``[..., R, S]`` of :func:`relation_kinds`.
 
     Returns:
-        The index of each axis ``[E]``, of which the last two are receiver and sender, then the kind ``[E]``;
+        The index along each axis ``[E]`` (the last two are receiver and sender), then the kind ``[E]``;
         sorted by receiver.
     """
     place = kinds.nonzero().unbind(1)
@@ -350,7 +350,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
 
     Args:
         sender, receiver: ``[4, ...]`` poses (:attr:`~trajpred.data.geometry.Pose.rows`) at both ends of each
-            edge, which are broadcast: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
+            edge, broadcast together: ``[4, 1, S]`` and ``[4, R, 1]`` give all pairs ``[R, S]``.
         kind: ``[...]`` int64 below ``kinds``.
 
     Returns:
@@ -369,7 +369,7 @@ def edge_features(sender: Tensor, receiver: Tensor, kind: Tensor, kinds: int) ->
     left = torch.addcmul(y * cos, x, sin, value=-1)
     position, heading_vector = torch.stack((forward, left), 1)
     distance = position[0].hypot(position[1])  # vectorised, unlike a norm over the first axis
-    # At most 9: exp of less than -87 is denormal, and products with denormal numbers are slow.
+    # At most 9: below -87, exp is denormal, and products with denormal numbers are slow.
     gap = (distance - centre).mul_(slope).clamp_(-9.0, 9.0)
     parts = (
         gap.mul_(gap).neg_().exp_(),  # in place: fresh memory costs more than the arithmetic
@@ -394,5 +394,5 @@ def _created_constants(device: torch.device, dtype: torch.dtype, kinds: int, ndi
         return tuple(torch.tensor(x, device=device, dtype=dtype).view(shape) for x in constants)
 
 
-#: Copied to each device once, because every copy to a GPU holds it up.
+#: Copied to each device once, because every copy stalls a GPU.
 _kept_constants = functools.cache(_created_constants)

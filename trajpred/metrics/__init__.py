@@ -1,6 +1,6 @@
 """Metrics of forecasts: displacement, joint futures, plausibility and calibration; see ``registry.py``.
 
-The registry needs no torch; what torchmetrics computes is imported on first use.
+The registry needs no torch; metrics based on torchmetrics are imported on first use.
 """
 
 from typing import TYPE_CHECKING

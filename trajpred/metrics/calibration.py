@@ -19,7 +19,7 @@ from trajpred.data.geometry import norm
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require, require_rows, within
 
-#: Smaller probabilities count as this: the cost of an excluded mode that comes true is bounded.
+#: Smaller probabilities count as this, which bounds the cost of an excluded mode that comes true.
 MIN_PROBABILITY = 1e-12
 #: Lower bound of a fitted temperature.
 MIN_TEMPERATURE = 1e-3
@@ -30,12 +30,12 @@ MIN_COUNT = 100
 
 
 class Reliability(NamedTuple):
-    """How often modes are the best one, for expected calibration errors.
+    """How often modes are the best, for expected calibration errors.
 
     Attributes:
-        bins: ``[N]`` of each mode, by its probability.
-        excess: ``[N]``, 1 of a best mode, else 0, minus its probability.
-        modes: of each agent.
+        bins: ``[N]`` bin of each mode, by probability.
+        excess: ``[N]``, 1 for best modes, else 0, minus the probability.
+        modes: number of modes per agent.
     """
 
     bins: NDArray[np.int64]
@@ -54,13 +54,13 @@ class Reliability(NamedTuple):
 def reliability(
     probability: NDArray[np.float64], best: NDArray[np.int64], bins: int = 10, top_only: bool = False
 ) -> Reliability:
-    """Sort modes into ``bins`` of equal width by their probability, and say whether they are the best.
+    """Sort modes into ``bins`` of equal width by probability, and record which are the best.
 
     Args:
         probability: ``[A, K]`` in [0, 1].
         best: ``[A]`` each agent's best mode.
-        top_only: count each agent's most probable mode alone (confidence and accuracy, as Guo et al. do; of
-            equal ones the first) instead of all modes.
+        top_only: count only each agent's most probable mode (confidence and accuracy, as in Guo et al.; ties
+            go to the first) instead of all modes.
 
     Raises: DataError if a probability is negative or not finite.
     """
@@ -87,7 +87,7 @@ def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> flo
         logits: ``[A, K]`` logits or log-probabilities; -inf counts as :data:`MIN_PROBABILITY`.
         best: ``[A]`` each agent's best mode.
 
-    Raises: DataError if there is no agent, or one whose greatest logit is not finite.
+    Raises: DataError if there is no agent, or an agent's largest logit is not finite.
     """
     require(len(best) > 0, "best", "has no agent to fit a temperature to")
     logits = np.asarray(logits, np.float64)
@@ -136,10 +136,10 @@ def laplace_levels(error: NDArray[np.float64], scale: NDArray[np.float64]) -> ND
 
 
 def fraction_within(levels: NDArray[np.float64], level: float) -> NDArray[np.float64]:
-    """Compute the fraction ``[A]`` of the true coordinates that the central intervals of ``level`` contain.
+    """Compute the fraction ``[A]`` of true coordinates inside the central intervals of ``level``.
 
     Args:
-        levels: ``[A, F, 2]``, see :func:`laplace_levels`; NaN where unknown; NaN if all are.
+        levels: ``[A, F, 2]``, see :func:`laplace_levels`; NaN where unknown. The result is NaN if all are.
     """
     known = np.isfinite(levels).sum(axis=(1, 2))
     within = (levels <= level).sum(axis=(1, 2))
@@ -166,7 +166,7 @@ def endpoint_scores(
     horizons_s: ArrayLike,
     step_s: float = 0.1,
 ) -> NDArray[np.float64]:
-    """Compute the metres ``[A, H]`` from the truth to the nearest of the K modes at each horizon.
+    """Compute the distance ``[A, H]`` (metres) from the truth to the nearest of the K modes at each horizon.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres.
@@ -186,17 +186,17 @@ def endpoint_scores(
 class ConformalRegions:
     """Split conformal regions: discs around all modes that contain the truth with a given probability.
 
-    The guarantee does not depend on the model: fitted on N agents exchangeable with those to come, the region
-    contains a new one's true position with a probability between ``coverage`` and ``coverage + 1 / (N + 1)``,
-    on average over calibration sets (Angelopoulos & Bates 2021, "A Gentle Introduction to Conformal
+    The guarantee does not depend on the model: fitted on N agents exchangeable with future ones, the region
+    contains a new agent's true position with a probability between ``coverage`` and ``coverage + 1 / (N +
+    1)``, on average over calibration sets (Angelopoulos & Bates 2021, "A Gentle Introduction to Conformal
     Prediction and Distribution-Free Uncertainty Quantification"). Agents of one scene depend on each other:
-    where the guarantee matters, fit on one agent of each scenario.
+    if the guarantee matters, fit on one agent per scenario.
 
     Attributes:
         coverage: the guaranteed probability.
         horizons_s: ``[H]`` seconds.
-        radius: ``[10, H]`` metres by :data:`OBJECT_TYPES`; infinite where there is no guarantee.
-        count: ``[10, H]`` int64, agents of the type that were fitted on; types with few share one radius.
+        radius: ``[10, H]`` metres by :data:`OBJECT_TYPES`; infinite if there is no guarantee.
+        count: ``[10, H]`` int64, agents of each type in the fit; types with few agents share one radius.
     """
 
     coverage: float
@@ -218,7 +218,7 @@ class ConformalRegions:
         Args:
             score: ``[A, H]`` metres, see :func:`endpoint_scores`; NaN entries are omitted.
             object_type: ``[A]`` index into OBJECT_TYPES.
-            min_count: a type with fewer agents at a horizon gets the radius of all types together.
+            min_count: types with fewer agents at a horizon get the radius of all types together.
         """
         horizons = as_array(horizons_s, np.float64, "horizons_s")
         expected = (len(object_type), len(horizons))
@@ -235,7 +235,7 @@ class ConformalRegions:
         return cls(float(coverage), horizons, radius, count)
 
     def covered(self, score: NDArray[np.float64], object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return whether the truth is in the region: ``[A, H]`` of ``score`` ``[A, H]``, False where NaN."""
+        """Return whether the truth is in the region: ``[A, H]`` for ``score`` ``[A, H]``, False where NaN."""
         inside: NDArray[np.bool_] = score <= self.radius[object_type]
         return inside
 

@@ -1,9 +1,9 @@
-"""Errors of modes: of single agents, of joint futures, and how much they change between forecasts.
+"""Errors of modes and joint modes, and changes between forecasts.
 
-What the metrics of ``registry.py`` are made of. Displacement errors and joint futures follow
+The functions behind the metrics of ``registry.py``. Displacement errors and joint futures follow
 ``av2.datasets.motion_forecasting.eval.metrics``; see docs/concepts/metrics.md.
-Sizes: ``A`` agents of ``S`` scenes, ``K`` modes, ``F`` future steps. Metres, in any frame that is fixed for
-each agent. Errors are computed in the dtype given; agents without a valid step give NaN.
+Sizes: ``A`` agents of ``S`` scenes, ``K`` modes, ``F`` future steps. Metres, in any frame fixed per agent.
+Errors are computed in the dtype given; agents without a valid step give NaN.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # the registry, and with it tables of results, needs no torch
 MISS_THRESHOLD_M = 2.0
 #: Two agents collide when their centres come nearer than this (metres) at any step, as in av2.
 COLLISION_THRESHOLD_M = 1.0
-#: Only the most probable joint modes of a scene count: this many.
+#: Number of most probable joint modes of a scene that count.
 JOINT_MODES = 6
-#: Only the most probable modes of successive forecasts are matched: this many.
+#: Number of most probable modes of successive forecasts that are matched.
 MATCHED_MODES = 6
 
 
@@ -66,7 +66,7 @@ def mode_errors(
 ) -> Errors:
     """Compute the errors of every mode; arguments as in :func:`trajpred.metrics.agent_metrics`.
 
-    NaN for agents with a probability that is not finite, whose most probable modes are unknown.
+    NaN for agents with a non-finite probability, whose most probable modes are unknown.
     """
     errors = {
         "average": average_error(trajectory, target, valid),
@@ -86,7 +86,7 @@ def mode_errors(
 
 
 def by_probability(probability: Tensor) -> Tensor:
-    """Return the indices ``[A, K]`` of the modes by descending probability; equal ones keep their order."""
+    """Return the indices ``[A, K]`` of the modes by descending probability; ties keep their order."""
     return probability.argsort(dim=1, descending=True, stable=True)
 
 
@@ -96,10 +96,10 @@ def missed(fde: Tensor) -> Tensor:
 
 
 def with_brier(error: Tensor, probability: Tensor) -> Tensor:
-    """Compute the least ``error`` ``[A, K]`` plus ``(1 - p)²``, p the probability of that mode: ``[A]``.
+    """Compute the least ``error`` ``[A, K]`` plus ``(1 - p)²``, with p that mode's probability: ``[A]``.
 
-    Probabilities are used as given (av2's ``normalize=False``). Among modes of equal error the most probable
-    one counts.
+    Probabilities are used as given (av2's ``normalize=False``). Among modes with equal error, the most
+    probable counts.
     """
     return error.amin(dim=1) + of_best(error, (1 - probability) ** 2)
 
@@ -107,7 +107,7 @@ def with_brier(error: Tensor, probability: Tensor) -> Tensor:
 def of_best(error: Tensor, value: Tensor) -> Tensor:
     """Return the ``value`` ``[A, K]`` of the mode with the least ``error`` ``[A, K]``: ``[A]``.
 
-    Among modes of equal error the least value counts. NaN where the errors are.
+    Among modes with equal error, the least value counts. NaN where the errors are NaN.
     """
     best = error.amin(dim=1, keepdim=True)
     least = value.where(error == best, inf).amin(dim=1)
@@ -116,7 +116,7 @@ def of_best(error: Tensor, value: Tensor) -> Tensor:
 
 def average_error(trajectory: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     """Compute the mean displacement error ``[A, K]`` over each agent's valid steps."""
-    # With x and y apart hypot reads consecutive memory: five times as fast.
+    # With x and y apart, hypot reads contiguous memory: five times as fast.
     x = trajectory[..., 0] - target[:, None, :, 0]
     y = trajectory[..., 1] - target[:, None, :, 1]
     # `where` before the sum: NaN at an invalid step must not propagate through 0 * NaN.
@@ -138,8 +138,8 @@ class JointModes(NamedTuple):
     Attributes:
         average, final: ``[S, K]`` metres, means over the agents of the scene.
         probability: ``[S, K]``.
-        missed, collided: ``[S]`` fractions of the agents in the best joint mode: the one with the least final
-            error, of equal ones the most probable.
+        missed, collided: ``[S]`` fractions of the agents in the best joint mode: that with the least final
+            error; ties go to the most probable.
     """
 
     average: Tensor
@@ -183,10 +183,10 @@ def joint_modes(
 
 
 def collides(trajectory: Tensor, scene: Tensor) -> Tensor:
-    """Return whether each agent comes nearer than av2's threshold to another of its scene at any step.
+    """Return whether each agent ever comes nearer than av2's threshold to another one in its scene.
 
     Args:
-        trajectory: ``[A, F, 2]`` one future of each agent; scene: ``[A]`` int64 ascending.
+        trajectory: ``[A, F, 2]`` one future per agent; scene: ``[A]`` int64 ascending.
     """
     count = scene.bincount()
     first_row = count.cumsum(0) - count
@@ -226,7 +226,7 @@ class Matched(NamedTuple):
     after: NDArray[np.float64]
 
     def displacement(self) -> NDArray[np.float64]:
-        """Return the distance ``[A]`` of matched modes, mean over the modes."""
+        """Return the mean distance ``[A]`` of matched modes."""
         mean: NDArray[np.float64] = self._to_partner().mean(axis=1)
         return mean
 
@@ -239,7 +239,7 @@ class Matched(NamedTuple):
     def switched(self) -> NDArray[np.float64]:
         """Return 1 where the partner of the most probable mode is not the most probable one, else 0: ``[A]``.
 
-        Of equally probable modes any counts as the most probable one.
+        Any of several equally probable modes counts as the most probable.
         """
         best = self.before == self.before.max(axis=1, keepdims=True)
         kept = best & (self.after == self.after.max(axis=1, keepdims=True))

@@ -1,6 +1,6 @@
 """Means of displacement metrics over a data set, for training.
 
-Apart from what computes the metrics of single agents: torchmetrics takes more than a second to import.
+A module of its own, since torchmetrics takes more than a second to import.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from trajpred.metrics.registry import agent_metrics, columns_of
 class ForecastMetrics(Metric):
     """Means over groups of agents of the headline metrics, for all their K.
 
-    Every agent counts once, in whatever batches. Agents without a valid future step are omitted. A non-finite
-    forecast, or one with a non-finite probability, is not: it makes its group's mean NaN.
+    Every agent counts once, however batched. Agents without a valid future step are omitted. A forecast with
+    a non-finite value or probability makes its group's mean NaN.
 
     Args:
         groups: names of the groups of agents to average over.
@@ -78,7 +78,7 @@ class ForecastMetrics(Metric):
         self.count += counted.sum(dim=1)
 
     def compute(self) -> dict[str, dict[str, float]]:
-        """Return for each group its means by name (``minADE6`` …) and ``count``, the number of agents.
+        """Return each group's means by name (``minADE6`` …) and ``count``, the number of agents.
 
         A group without agents has ``count`` 0 and no means.
         """

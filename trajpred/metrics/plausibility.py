@@ -16,16 +16,16 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged
 from trajpred.data.tracks import OBJECT_TYPES
 
-#: Types that are bound to the road; pedestrians and cyclists are not.
+#: Types bound to the road; pedestrians and cyclists are not.
 ROAD_VEHICLES = ("vehicle", "bus", "motorcyclist")
 #: Half the assumed width of lanes without boundaries: half of 3.5 m (most lanes are 2.7 to 3.7 m wide).
 HALF_LANE_WIDTH_M = 1.75
 #: An agent drives on a lane if the lane's centreline is at most this far away.
 LANE_REACH_M = 2.0
-#: A heading that differs from a lane's direction by more than this is against it. Well over a right angle:
-#: crossing traffic and the start of a U-turn are not wrong-way driving.
+#: A heading that differs from a lane's direction by more than this is against the lane. It is well over a
+#: right angle: crossing traffic and the start of a U-turn are not wrong-way driving.
 WRONG_WAY_RAD = float(np.deg2rad(135.0))
-#: The heading of slower agents (m/s) along their path is uncertain.
+#: Below this speed (m/s), the heading along a path is uncertain.
 MOVING_SPEED = 1.0
 #: Total duration (seconds) of driving against all lanes that counts as wrong-way.
 WRONG_WAY_S = 1.0
@@ -40,10 +40,10 @@ def is_road_vehicle(object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
 def road_area(lane_map: LaneMap) -> shapely.Geometry | None:
     """Return the drivable area, prepared for fast queries; None if the map is empty.
 
-    The union of the drivable areas. A map without any (Argoverse 1's are rasters, which are not read; custom
-    maps) has its lanes instead: the polygons between left and right boundary, or centrelines widened by
-    :data:`HALF_LANE_WIDTH_M`. Lanes do not contain parking bays, shoulders and driveways, so rates on the two
-    kinds of map are not comparable.
+    The union of the drivable areas. For a map without any (custom maps; Argoverse 1, whose rasters are not
+    read), the lanes: polygons between left and right boundary, or centrelines widened by
+    :data:`HALF_LANE_WIDTH_M`. Lanes exclude parking bays, shoulders and driveways, so rates on the two kinds
+    of map are not comparable.
     """
     has_areas = len(lane_map.drivable_area) > 0
     shapes = _polygons(lane_map.drivable_area) if has_areas else _lane_shapes(lane_map)
@@ -73,9 +73,9 @@ def wrong_way(
 ) -> NDArray[np.bool_]:
     """Return whether each mode has driven against all nearby lanes by each step: ``[A, K, F]``.
 
-    That takes :data:`WRONG_WAY_S` in total. A step counts if the agent is faster than :data:`MOVING_SPEED`,
+    That needs :data:`WRONG_WAY_S` in total. A step counts if the agent is faster than :data:`MOVING_SPEED`,
     at least one centreline is within :data:`LANE_REACH_M`, none of these belongs to an intersection, and the
-    heading differs by more than :data:`WRONG_WAY_RAD` from the direction of all of them.
+    heading differs from all their directions by more than :data:`WRONG_WAY_RAD`.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres, city frame; heading: ``[A, K, F]`` radians.
@@ -93,7 +93,7 @@ def wrong_way(
 def _against_all_lanes(
     points: NDArray[np.float64], heading: NDArray[np.float64], lane_map: LaneMap
 ) -> NDArray[np.bool_]:
-    """Return ``[N]``: whether ``points`` ``[N, 2]`` are near lanes, off intersections, and against all."""
+    """Return whether points ``[N, 2]`` are near lanes, off intersections, and against all lanes: ``[N]``."""
     start, end, lane = _segments(lane_map.centerline)
     tree = shapely.STRtree(shapely.linestrings(np.stack((start, end), 1)))
     point, segment = tree.query(shapely.points(points), predicate="dwithin", distance=LANE_REACH_M)
@@ -142,9 +142,9 @@ def _lane_shapes(lane_map: LaneMap) -> NDArray[np.object_]:
     return np.concatenate((_polygons(Ragged.from_rows(rings, 2)), widened))
 
 
-#: Boxes are scaled by this before they are compared: typical sizes are too large for half of all road users,
-#: and positions err by a decimetre. With this scale 2.3 % of Argoverse 2's true scored futures collide
-#: (7 % at full size), and none of 120 in Sensor logs, whose sizes are known (3 %).
+#: Boxes are scaled by this before comparison: typical sizes are too large for half of all road users, and
+#: positions err by a decimetre. With this scale 2.3 % of Argoverse 2's true scored futures collide (7 % at
+#: full size), and none of 120 in Sensor logs, whose sizes are known (3 %).
 BOX_SCALE = 0.9
 #: Pairs of boxes compared at once.
 _MAX_PAIRS = 1_000_000
@@ -177,11 +177,11 @@ def collisions(
     origin_heading: NDArray[np.float64],
     box_scale: float = BOX_SCALE,
 ) -> NDArray[np.bool_]:
-    """Return whether an agent's oriented box overlaps another's of its scene in joint mode k.
+    """Return whether an agent's oriented box overlaps another one of its scene in joint mode k.
 
-    av2's threshold of 1 m between centres passes cars that scrape along each other and rejects people side
-    by side. Pairs that already overlap at the last observed pose are ignored: there, the size or the
-    recording is wrong.
+    av2's threshold of 1 m between centres accepts cars that scrape along each other and rejects people side
+    by side. Pairs that already overlap at the last observed pose are ignored: their sizes or recorded states
+    are wrong.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres, all agents of a scene in one frame.
@@ -222,7 +222,7 @@ def _pairs(scene: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]
     order = np.argsort(scene, kind="stable")
     ascending = scene[order]
     rank = np.arange(len(scene))
-    # How many agents of its scene follow each one in this order.
+    # How many agents of the scene follow each agent in this order.
     later = np.searchsorted(ascending, ascending, side="right") - 1 - rank
     first = np.repeat(rank, later)
     start = np.repeat(np.cumsum(later) - later, later)
@@ -240,7 +240,7 @@ def _chunks(steps: int, pairs: int) -> Iterator[slice]:
 def _overlap(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
     """Return whether boxes overlap, pair by pair.
 
-    Separating axes: two rectangles are disjoint if and only if they are so along a side of one of them.
+    Separating axes: two rectangles are disjoint if and only if their projections on a side of one are.
     """
     return _meet_along(a, b) & _meet_along(b, a)
 
@@ -260,7 +260,7 @@ def _meet_along(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
 
 
 #: Motion is computed from three points this far apart (seconds). Position errors of 0.1 m then disturb
-#: accelerations by 0.25 m/s², differences of single steps of 0.1 s by 25. Half a second suffices for
+#: accelerations by 0.25 m/s²; with single steps of 0.1 s it would be 25 m/s². Half a second suffices for
 #: Argoverse 2, but Argoverse 1's recordings jerk: 42 % of its true futures would be infeasible, with a whole
 #: second 2.9 % (Argoverse 2: 1.5 % of the road vehicles).
 SPACING_S = 1.0
@@ -271,16 +271,16 @@ MOVING_SPEED = 1.0
 #: about 4 m; 1/3 leaves room for noise at walking pace. Acceleration (m/s²): a strong production car takes
 #: 4.6 s to 100 km/h. Deceleration and lateral acceleration: tyres on dry asphalt grip with about 0.8 g.
 KINEMATIC_LIMITS = {"curvature": 1 / 3, "acceleration": 6.0, "deceleration": 8.0, "lateral": 8.0}
-#: The rules that each mode keeps or breaks by each step.
+#: Rules that each mode keeps or breaks by each step.
 RULES = ("off-road", "wrong-way", "infeasible")
-#: A stationary agent truly stays within this distance (metres) of its last observed position: jitter of a
-#: recording is smaller, a step of a pedestrian larger.
+#: A stationary agent's true positions stay within this distance (metres) of its last observed one: jitter is
+#: smaller, a pedestrian's step larger.
 STATIONARY_M = 0.5
 
 
 @dataclass(frozen=True)
 class Futures:
-    """Forecasts of ``A`` agents of several scenes, as far as plausibility depends on them.
+    """Forecasts of ``A`` agents of several scenes, with everything that plausibility depends on.
 
     Attributes:
         scene: ``[A]`` int64 ascending, index into ``maps``.
@@ -321,7 +321,7 @@ class Futures:
     def broken(self) -> dict[str, NDArray[np.floating]]:
         """For each of :data:`RULES` whether each mode has broken it by each step: ``[A, K, F]``.
 
-        1 or 0; NaN where there is no map to say so.
+        1 or 0; NaN without a map.
         """
         motion = kinematics(self.trajectory, self.origin, self.velocity, self.step_s)
         on_map = self._on_map
@@ -363,7 +363,7 @@ class Futures:
 
 
 class FuturesUntil(NamedTuple):
-    """Futures as if they ended after a number of ``steps``: what plausibility metrics are computed from."""
+    """Futures as if they ended after ``steps`` steps: the input of plausibility metrics."""
 
     futures: Futures
     steps: int
@@ -378,7 +378,7 @@ class FuturesUntil(NamedTuple):
         return np.where(self.futures.applies, total, np.nan)
 
     def fraction_of_modes(self, rule: str) -> NDArray[np.float64]:
-        """Compute the fraction ``[A]`` of the modes that break one of :data:`RULES`, all modes alike.
+        """Compute the fraction ``[A]`` of the modes that break one of :data:`RULES`, counted equally.
 
         NaN for agents that the rules do not apply to.
         """
@@ -389,9 +389,9 @@ class FuturesUntil(NamedTuple):
         return np.where(self.futures.applies, fraction, np.nan)
 
     def stationary_drift(self) -> NDArray[np.float64]:
-        """Compute the metres ``[A]`` from where stationary agents are to where their modes end.
+        """Compute the distance ``[A]`` (metres) between stationary agents and the ends of their modes.
 
-        The mean by probability, ``Σ_k p_k |end_k - origin|``. NaN for agents that are farther than
+        The mean weighted by probability, ``Σ_k p_k |end_k - origin|``. NaN for agents that are farther than
         :data:`STATIONARY_M` from their origin at any of these steps, or not seen at the last one.
         """
         futures = self.futures
@@ -429,19 +429,19 @@ def kinematics(
 ) -> dict[str, NDArray[np.float64]]:
     """Compute the extremes of each mode's motion up to each step.
 
-    They are those of points :data:`SPACING_S` apart around every step. With chords ``c1``, ``c2`` over τ
+    They are computed from points :data:`SPACING_S` apart around every step. With chords ``c1``, ``c2`` over τ
     seconds each, ``s = |c| / τ`` is a speed, ``(s2 - s1) / τ`` the acceleration along the path, ``κ = 2 |c1 ×
     c2| / (|c1| |c2| |c1 + c2|)`` the curvature of the circle through the three points, and ``κ s1 s2`` the
-    lateral acceleration. Exact for constant acceleration on a straight line and for constant speed on a
-    circle. Before its origin an agent is assumed to have moved with its last velocity, so a mode that starts
-    with a jerk is detected. Futures shorter than the spacing use the longest possible spacing.
+    lateral acceleration. The result is exact for constant acceleration on a straight line and for constant
+    speed on a circle. An agent is assumed to have reached its origin at its last velocity, so a mode that
+    starts with a jerk is detected. Futures shorter than the spacing use the longest possible spacing.
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres; step f is ``f + 1`` steps after the last observed one.
         origin, origin_velocity: ``[A, 2]`` metres and m/s, last observed.
 
     Returns:
-        ``[A, K, F]`` each, at least 0 and never falling: ``curvature`` (1/m) and ``lateral`` (m/s²) while
+        ``[A, K, F]`` each, non-negative and non-decreasing: ``curvature`` (1/m) and ``lateral`` (m/s²) while
         faster than :data:`MOVING_SPEED`, ``acceleration`` and ``deceleration`` (m/s²) along the path. 0 at
         steps before the first points of all three.
     """

@@ -1,4 +1,4 @@
-"""The metrics: the function, label and unit of each, and the columns that they have in tables.
+"""The metrics: functions, labels, units, and their columns in tables.
 
 A metric is one row of :data:`METRICS`, which evaluation, tables, training curves, captions and the web page
 read. docs/concepts/metrics.md defines the metrics.
@@ -28,7 +28,7 @@ MODES = 6
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, of which lower values are better, except for those of calibration.
+    """A metric; lower values are better, except for calibration.
 
     Attributes:
         name: displacement metrics have K appended: ``minADE6``.
@@ -41,10 +41,10 @@ class Metric:
             ``--plausibility``: ``plausibility`` from :class:`~trajpred.metrics.plausibility.FuturesUntil`,
             ``calibration`` from levels (:func:`~trajpred.metrics.calibration.laplace_levels`).
         ks: the K of a displacement metric in an evaluation.
-        headline: those K of its columns in comparisons; a metric with any is in training curves, and one with
-            K = 6 in breakdowns, by seconds ahead, and on the page.
-        ahead: with ``--plausibility``, evaluate it by seconds ahead, too.
-        weight: the column by which means are weighted, if any.
+        headline: the K of its columns in comparisons. A metric with any is in training curves; with K = 6
+            also in breakdowns, by seconds ahead, and on the page.
+        ahead: with ``--plausibility``, also evaluate it by seconds ahead.
+        weight: the column that weights means, if any.
 
     Example:
         >>> register(Metric("maxFDE", lambda errors: errors.final.amax(1), "Worst endpoint"))
@@ -62,7 +62,7 @@ class Metric:
 
     @property
     def code(self) -> object:
-        """What tells the package of the metric."""
+        """The function whose package is the metric's."""
         return self.compute
 
     def values(self, scored: Any, count: int) -> Any:
@@ -80,7 +80,7 @@ class Column(NamedTuple):
     """A metric in a table.
 
     Attributes:
-        k: the number of most probable modes that count; None of metrics without K.
+        k: the number of most probable modes that count; None for metrics without K.
         ahead: seconds after which the future is taken to end; None for the whole future.
         after: seconds of history of an earlier update; None for the forecast itself.
     """
@@ -145,7 +145,7 @@ _STANDARD = (
     _streaming("switches", Matched.switched, unit=""),
     _streaming("probability change", Matched.probability_change, unit=""),
 )
-#: Names of the columns and numbers beside the metrics.
+#: Names of the columns and numbers that are not metrics.
 COLUMNS = (
     *("evaluation", "predictor", "scenario_id", "recording", "digest", "track_id", "group", *GROUPS),
     *("class", "city", "manoeuvre", "speed", "neighbours", "error"),
@@ -180,7 +180,7 @@ def columns_of(kind: Kind) -> list[Column]:
 
 
 def headline(k: int | None = None) -> list[Column]:
-    """List the columns of comparisons by K, or those of one ``k``."""
+    """List the columns of comparisons by K, or only those of one ``k``."""
     found = [column for column in columns_of("displacement") if column.k in column.metric.headline]
     return [column for column in found if k is None or column.k == k]
 
@@ -203,7 +203,7 @@ def agent_metrics(
         trajectory: ``[A, K, F, 2]`` metres; probability: ``[A, K]``.
         target: ``[A, F, 2]`` metres, in the frame of ``trajectory``; valid: ``[A, F]`` bool.
         heading: ``[A, K, F]`` radians; target_heading: ``[A, F]``, NaN at steps where it is unknown.
-        columns: metrics and their K; by default all, those of headings only where headings are given.
+        columns: metrics and their K; by default all, heading metrics only if headings are given.
 
     Example:
         >>> import torch

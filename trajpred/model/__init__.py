@@ -1,7 +1,7 @@
 """The forecaster: scene encoders, decoders, and their checkpoints.
 
 ``SceneEncoder`` with ``ModeDecoder`` is the default; the other encoders are published systems. Names are
-imported on first use, so that importing an encoder loads neither decoders nor the training stack.
+imported on first use: importing an encoder loads neither decoders nor the training stack.
 """
 
 from __future__ import annotations

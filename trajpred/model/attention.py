@@ -1,4 +1,4 @@
-"""The attention of an encoder, read while it runs, as one dense record for each scene."""
+"""An encoder's attention, recorded while it runs, as one dense record per scene."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of_scenes(cls, weight: Tensor, layout: Layout, receivers: int) -> Pairs:
-        """Take the weights ``[B, H, n, n]`` of padded scenes, of the first ``receivers`` tokens only."""
+        """Build from weights ``[B, H, n, n]`` of padded scenes, for only the first ``receivers`` tokens."""
         num_tokens = len(layout.scene)
         token = layout.pad(torch.arange(num_tokens, device=weight.device))
         is_sender = layout.pad(torch.ones(num_tokens, device=weight.device)) > 0
@@ -39,10 +39,10 @@ class Pairs(NamedTuple):
 
 @contextmanager
 def recorded(encoder: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[list[tuple[str, Any]]]:
-    """Collect the name and the attention of every module of ``kinds``, in the order in which they run.
+    """Collect name and attention of every module of ``kinds``, in order of execution.
 
-    A module is evaluated once more, with ``return_attention=True``, before it runs, so that the encoder
-    itself computes what it always does.
+    Each module is evaluated an extra time with ``return_attention=True`` before it runs, so that the
+    encoder's own computation is unchanged.
     """
     attention: list[tuple[str, Any]] = []
     names = {module: name for name, module in encoder.named_modules() if isinstance(module, kinds)}

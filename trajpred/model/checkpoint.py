@@ -1,4 +1,4 @@
-"""Read and check checkpoints: config, weights, facts of the training; build models from their configs."""
+"""Read and check checkpoints: config, weights, training record; build models from configs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trajpred.model import pretrained
 
 #: Key of the model's config in a checkpoint.
 CONFIG = "trajpred_config"
-#: Key of the facts of its training (:class:`trajpred.training.record.TrainingRecord`).
+#: Key of the training record (:class:`trajpred.training.record.TrainingRecord`).
 TRAINING = "trajpred_training"
-#: Key of what was fitted to its forecasts afterwards (:mod:`trajpred.evaluation.calibrate`).
+#: Key of the calibration (:mod:`trajpred.evaluation.calibrate`).
 CALIBRATION = "trajpred_calibration"
 #: Parts with plain values.
 PLAIN = (CONFIG, TRAINING, CALIBRATION)
-#: Limit of numbers that JSON and JavaScript hold exactly.
+#: Largest integer that JSON and JavaScript represent exactly.
 MAX_INTEGER = 2**53
 #: Longest module name (characters) that a message repeats.
 MAX_NAME = 80
@@ -35,7 +35,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
-    """Read the content of a checkpoint, or of weights that ship, without unpickling code.
+    """Read a checkpoint, or shipped weights, without unpickling code.
 
     Raises:
         DataError: if the file is missing, damaged, or not a trajpred checkpoint.
@@ -72,7 +72,7 @@ def _is_weight(item: tuple[Any, Any]) -> bool:
 
 
 def _unpickle(path: Path) -> Any:
-    """Load a file whose checksums are correct, which torch does not verify, without running code from it.
+    """Load a file without running code from it; its checksums, which torch ignores, must have been verified.
 
     Raises:
         DataError: if it is damaged, or not a checkpoint.
@@ -116,7 +116,7 @@ def training_facts(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_weights(model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path) -> None:
-    """Load the weights ``state`` of ``checkpoint`` into a ``model``; half precision is cast to its float32.
+    """Load the weights ``state`` of ``checkpoint`` into a ``model``; half precision becomes float32.
 
     Raises:
         DataError: if they do not fit the model, or are not finite.
@@ -129,7 +129,7 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], checkpoint: str | P
 
 
 def matching(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Select the weights of ``state`` whose name and shape ``model`` has too."""
+    """Select the weights of ``state`` whose name and shape also occur in ``model``."""
     shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     return {name: weight for name, weight in state.items() if weight.shape == shapes.get(name)}
 
@@ -140,8 +140,8 @@ def load_matching(
     """Load the :func:`matching` weights of ``state`` into ``model``, to start fine-tuning.
 
     Returns:
-        Names of the modules none of whose weights were loaded, and of single weights that were not (because
-        of another horizon, for example); and names of the weights of ``state`` that are not used.
+        Names of modules without any loaded weight, and of single weights not loaded (for example because of
+        another horizon); and names of unused weights of ``state``.
 
     Raises:
         DataError: if a weight is not finite.
@@ -162,7 +162,7 @@ def load_matching(
 
 
 def _modules_of(name: str) -> list[str]:
-    """List the modules around a weight from the outermost on, and the weight: a, a.b, a.b.weight."""
+    """List the modules around a weight, outermost first, and the weight: a, a.b, a.b.weight."""
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
@@ -185,7 +185,7 @@ def weights_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def build(cls: type[Model], config: dict[str, Any]) -> Model:
-    """Build a ``cls`` from its arguments as plain values, as configs and checkpoints hold them.
+    """Build a ``cls`` from arguments as plain values, as in configs and checkpoints.
 
     An argument that is a module is ``{"class_path": …, "init_args": {…}}``. Nothing is imported for a class
     path: it names a class of ``trajpred.model``, or a subclass of ``TokenEncoder``, ``SceneDecoder`` or any
@@ -223,7 +223,7 @@ def _build(cls: type[Any], config: dict[str, Any]) -> Any:
 
 
 def _known_class(path: Any, kind: Any, field: str) -> type[nn.Module]:
-    """Find the class that ``path`` names for an argument ``field`` of type ``kind``."""
+    """Find the class named by ``path`` for an argument ``field`` of type ``kind``."""
     base: type[nn.Module] = kind if isinstance(kind, type) and issubclass(kind, nn.Module) else nn.Module
     package, _, name = path.rpartition(".") if isinstance(path, str) else ("", "", "")
     if f"{package}.".startswith("trajpred.model.") and name in models.__all__:

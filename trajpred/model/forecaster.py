@@ -20,7 +20,7 @@ from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoi
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.scene_encoder import TokenEncoder
 
-#: Settings of a checkpoint's config that define the forecaster; the others define its training.
+#: Settings of a checkpoint's config that define the forecaster; the rest define its training.
 SETTINGS = ("encoder", "decoder", "history", "step_s", "scene")
 
 
@@ -32,7 +32,7 @@ class Forecaster(nn.Module):
         decoder: of the same ``dim`` as ``encoder``.
         history: observed steps of its input.
         step_s: seconds between steps.
-        scene: which agents and lanes of a scenario are its input, and their edges.
+        scene: the agents and lanes that are its input, and their edges.
 
     Example:
         >>> forecaster = Forecaster.from_pretrained("argoverse-nano")
@@ -67,7 +67,7 @@ class Forecaster(nn.Module):
         self.config: dict[str, Any] = {}
 
     def _complete(self, scene: SceneConfig) -> SceneConfig:
-        """Fill in the sizes that the model determines; those that ``scene`` sets must agree with them."""
+        """Fill in the sizes that the model determines; sizes set in ``scene`` must agree."""
         window = {
             "history": self.history,
             "future": self.decoder.horizon,
@@ -102,7 +102,7 @@ class Forecaster(nn.Module):
 
     @classmethod
     def build(cls, config: dict[str, Any]) -> Forecaster:
-        """Build a forecaster from plain values, as a YAML config and a checkpoint hold them.
+        """Build a forecaster from plain values, as in YAML configs and checkpoints.
 
         Raises:
             DataError: if a setting is unknown, missing, or wrong.
@@ -129,7 +129,7 @@ class Forecaster(nn.Module):
 
     @classmethod
     def load(cls, checkpoint: str | Path) -> Forecaster:
-        """Load a forecaster, in evaluation mode, from a checkpoint or from weights that ship under that name.
+        """Load a forecaster, in evaluation mode, from a checkpoint or by the name of shipped weights.
 
         Raises:
             DataError: if the file is not a trajpred checkpoint.
@@ -142,7 +142,7 @@ class Forecaster(nn.Module):
         """Load the forecaster that ships under ``name``.
 
         Raises:
-            DataError: that lists the valid names, if there is no such forecaster.
+            DataError: if there is no such forecaster; the message lists the valid names.
         """
         if name not in pretrained.list_models():
             problem = f"no weights of this name ship with trajpred; known: {pretrained.names()}"

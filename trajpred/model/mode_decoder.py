@@ -48,7 +48,7 @@ STATIONARY_M = 2.0
 STOPPED_M = 1.0
 #: Steps of the last second of a mode, and the one before them.
 LAST_STEPS = 11
-#: The last part of the radius, in which attention fades out.
+#: Outer fraction of the radius in which attention fades out.
 FADE = 0.2
 #: What a mode attends to: its own agent, other agents, lanes.
 MODE_EDGE_KINDS = ("own", "agent", "lane")
@@ -56,7 +56,7 @@ MODE_EDGE_CHANNELS = len(edge_channels(MODE_EDGE_KINDS))
 
 
 def scaled_paths(trajectory: Tensor) -> Tensor:
-    """``[A, K, F, 2]`` metres -> ``[A · K, 2 · F]``, in the unit that the networks read."""
+    """Flatten and scale paths for the networks: ``[A, K, F, 2]`` metres -> ``[A · K, 2 · F]``."""
     return trajectory.flatten(0, 1).flatten(1) / LENGTH_SCALE
 
 
@@ -65,10 +65,10 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
 
     Args:
         trajectory: ``[A, K, F, 2]`` metres in the frames of the ``agents``, detached.
-        agents: their poses, ``[A]``.
+        agents: poses of the agents, ``[A]``.
     """
-    # Short displacements have no meaningful direction. The direction of the whole mode, and then that of the
-    # agent, fade in smoothly: a threshold would make the heading of stopping modes jump.
+    # Short displacements have no meaningful direction: the direction of the whole mode, and then the agent's,
+    # fade in smoothly. A threshold would make the heading of stopping modes jump.
     end = trajectory[:, :, -1]
     start_of_last = trajectory[:, :, -min(LAST_STEPS, trajectory.shape[2])]
     last = end - start_of_last
@@ -84,7 +84,7 @@ def end_pose(trajectory: Tensor, agents: Pose[Tensor]) -> Pose[Tensor]:
 def _fading(displacement: Tensor, scale: float) -> Tensor:
     """Weigh displacements ``[..., 2]`` by a Gaussian, ``[..., 1]``: 1 at 0, near 0 beyond ``scale``."""
     squared = (displacement**2).sum(-1, keepdim=True)
-    return torch.exp(-(squared / scale**2).clamp(max=80.0))  # beyond, denormal numbers, which are slow
+    return torch.exp(-(squared / scale**2).clamp(max=80.0))  # beyond it, exp gives slow denormal numbers
 
 
 def all_pairs(rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -99,17 +99,17 @@ def radius_edges(
     """Connect each pose to the nodes within ``radius`` metres and to its own agent.
 
     Args:
-        graph: whose nodes are the senders.
+        graph: graph whose nodes are the senders.
         poses: ``[M]``, the receivers.
         radius: in metres.
         agents: ``[M]`` agent of each pose, ascending.
         modes: layout of the poses in their scenes.
 
     Returns:
-        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and what is added to the
-        scores ``[E]``: 0, and from 80 % of the radius on down to -14 at its end, so that no future jumps by
-        metres when a node crosses the radius; 0 for the own agent. With ``graph.all_pairs``, pairs are not
-        selected, and those that are no edges get :data:`~trajpred.nn.segment.LOWEST`.
+        ``index [2, E]`` sorted by receiver, features ``[MODE_EDGE_CHANNELS, E]``, and a term ``[E]`` to add
+        to the scores: 0, falling from 80 % of the radius to -14 at the radius, so that no future jumps by
+        metres when a node crosses it; 0 for the own agent. With ``graph.all_pairs``, all pairs are returned,
+        and those that are not edges get :data:`~trajpred.nn.segment.LOWEST`.
     """
     # Infinity and NaN keep padding apart from everything, including other padding.
     receivers = modes.pad(poses.position, fill=torch.inf)
@@ -142,7 +142,7 @@ def radius_edges(
     return torch.stack((sender, receiver)), features, fading
 
 
-#: What modes start from.
+#: Initial trajectories of modes.
 Start = Literal["velocity", "lanes"]
 
 
@@ -150,19 +150,19 @@ class ModeDecoder(SceneDecoder):
     """Mode tokens on the encoder's core: mode ← scene and mode ↔ mode layers in two stages.
 
     A proposal is a smooth offset from constant velocity, or from a future along the lanes. Each mode is then
-    re-anchored at its proposed end point as a new (detached) pose, attends to the scene around it, and
-    refines the trajectory.
+    re-anchored at its proposed endpoint as a new (detached) pose, attends to the scene around it, and refines
+    the trajectory.
 
     Args:
-        degree: of the Bézier curves of trajectories and scales.
+        degree: degree of the Bézier curves for trajectories and scales.
         propose_layers: pairs of mode ← scene and mode ↔ mode layers before the proposal.
-        refine_layers: pairs after it; without any the proposal is the prediction.
+        refine_layers: pairs of layers after the proposal; without any, the proposal is the prediction.
         propose_radius_m: radius around the agent within which a mode attends to the scene.
         refine_radius_m: radius around the end of its proposal, for the refinement.
-        refine_at: the share of the horizon after which modes are re-anchored.
-        starts: what modes start from: ``velocity``, constant velocity; ``lanes``, mode k from the agent's
-            k-th most probable of six futures along the lanes (those after the sixth from the first again).
-            Several are as many groups of ``modes``, which are merged to one. Joint modes have the first.
+        refine_at: fraction of the horizon at which modes are re-anchored.
+        starts: what modes start from: ``velocity``, constant velocity; ``lanes``, for mode k the agent's k-th
+            most probable of six futures along the lanes (cyclically after the sixth). Each entry gives a
+            group of ``modes`` modes; groups are merged into one. Joint modes use the first.
         joint: also learn joint futures: a second set of mode embeddings through the same weights, where a
             mode also attends to the modes of the same index of other agents.
         attention: the operator of all layers, :class:`~trajpred.nn.GraphAttention` or, by name, a published
@@ -171,8 +171,8 @@ class ModeDecoder(SceneDecoder):
         dropout: rate on residual branches.
         drop_path: stochastic depth, as in :class:`~trajpred.model.SceneEncoder`.
         norm: as in :class:`~trajpred.model.SceneEncoder`.
-        evaluation: of ``GraphAttention``.
-        pose: of ``GraphAttention``.
+        evaluation: see :data:`~trajpred.model.scene_encoder.Evaluation`; for ``GraphAttention`` only.
+        pose: see :data:`~trajpred.model.scene_encoder.RelativePose`; for ``GraphAttention`` only.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class ModeDecoder(SceneDecoder):
         return Prediction(trajectory, scale, logits, proposal, proposal_scale, groups)
 
     def start(self, anchors: Tensor, steady: Tensor) -> Tensor:
-        """Return what proposals are offsets from: ``[A, 1, F, 2]``, or of each mode ``[A, M, F, 2]``.
+        """Return the starts of proposals: ``[A, 1, F, 2]`` for all modes, or ``[A, M, F, 2]`` for each.
 
         Args:
             anchors: ``[A, 6, F, 2]`` futures along the lanes.

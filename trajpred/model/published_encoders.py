@@ -1,7 +1,7 @@
 """The published systems as scene encoders: ``layers`` layers of ``heads`` heads.
 
-Those that work on edges read relative poses as their features. On padded scenes, where all pairs of tokens
-attend, every node has its pose in the focal agent's frame instead.
+Encoders that work on edges read relative poses as edge features. In encoders on padded scenes, where all
+pairs of tokens attend, each node has its pose in the focal agent's frame instead.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class TransformerConvSceneEncoder(TokenEncoder):
         dim: channels of a token.
         heads: attention heads.
         layers: of the operator.
-        gating: of the operator, as are all other arguments, by their published names.
-        concat: of the operator.
-        skip_connection: of the operator.
-        batch_norm: of the operator.
-        ff_channels: of the operator; twice ``dim`` by default.
+        gating: argument of the operator, like all others below, with the published name.
+        concat: see the operator.
+        skip_connection: see the operator.
+        batch_norm: see the operator.
+        ff_channels: see the operator; twice ``dim`` by default.
         dropout: of the operator.
         options: other arguments of the operator. With ``add_self_loops``, edges have no features.
     """
@@ -101,10 +101,10 @@ class MultiHeadAttentionSceneEncoder(TokenEncoder):
         receiver_tag: ``target``; ``source`` (attention over outgoing edges, whose features stay those of
             their sources in the frames of their targets); or ``context``: a learnable state per scene
             attends to all nodes or all edges, and is added to the input of every node.
-        sender_node_feature: None omits the states of the nodes from the attention.
+        sender_node_feature: None omits node states from the attention.
         sender_edge_feature: None omits the relative poses and kinds of the edges; with ``context`` one of
             the two must be None.
-        edge_dropout: of the operator, by its published name.
+        edge_dropout: argument of the operator, with the published name.
         options: other arguments of the operator. Its penalty is added to the training loss.
 
     Attention is reported unless the receiver is the context.
@@ -202,8 +202,8 @@ class GraphTransformerSceneEncoder(TokenEncoder):
         heads: attention heads.
         layers: of the operator.
         pos_enc_dim: columns of the positional encoding of the lane topology; 0 disables it. Lanes only.
-        pos_enc: ``laplacian`` (eigenvectors, as published) or ``random_walk`` (probabilities of return).
-        edge_feat: use the layer with the edge stream; False: the one without edge features.
+        pos_enc: ``laplacian`` (eigenvectors, as published) or ``random_walk`` (return probabilities).
+        edge_feat: use the layer with the edge stream; False: the layer without edge features.
         layer_norm: as published.
         batch_norm: as published.
         residual: as published.
@@ -274,7 +274,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
         return x
 
     def _positional_encoding(self, positional: nn.Module, graph: TokenGraph) -> Tensor:
-        """Encode the place of each lane in the topology, ``[L, pos_enc_dim]``."""
+        """Encode each lane's place in the topology, ``[L, pos_enc_dim]``."""
         eigenvectors = graph.eigenvectors
         if eigenvectors is not None and isinstance(positional, LaplacianPositionalEncoding):
             return positional.signed(eigenvectors)
@@ -296,8 +296,8 @@ class GlobalAttentionSceneEncoder(TokenEncoder):
         dim: channels of a token.
         heads: attention heads.
         layers: of attention.
-        attention_head_size: channels of a head, by default ``dim / heads``; with others a linear map brings
-            the output to ``dim``.
+        attention_head_size: channels of a head, by default ``dim / heads``; for other sizes a linear map
+            brings the output to ``dim``.
         key_bias: of the operator.
         dropout: on residual branches.
     """
@@ -348,28 +348,28 @@ def _project(width: int, dim: int) -> nn.Module:
 class TransformerMSceneEncoder(TokenEncoder):
     """Transformer-M (Luo et al. 2022): lane topology is the 2-D structure, metric positions the 3-D one.
 
-    In training, each scene draws whether it uses both structures or one of them (``mode_prob``, by default
-    0.2, 0.2, 0.6 for both, 2-D and 3-D).
+    In training, each scene uses both structures or one of them at random (``mode_prob``, by default 0.2, 0.2,
+    0.6 for both, 2-D and 3-D).
 
     Args:
         mode: ``2d``, ``3d`` or ``2d+3d``.
-        max_hops: lanes with more hops between them count as unreachable.
+        max_hops: lanes more hops apart count as unreachable.
         num_atoms: types of nodes, at least 2 (agents and lanes).
-        num_in_degree: of the encoder, as are all other arguments, by their published names.
-        num_out_degree: of the encoder.
-        num_edges: types of edges, at least those of trajpred.
+        num_in_degree: argument of the encoder, like all others below, with the published name.
+        num_out_degree: see the encoder.
+        num_edges: types of edges, at least as many as in trajpred.
         ffn_embedding_dim: by default ``2 · dim``.
-        num_3d_bias_kernel: of the encoder.
-        edge_type: of the encoder.
-        multi_hop_max_dist: of the encoder.
-        activation_fn: of the encoder.
+        num_3d_bias_kernel: see the encoder.
+        edge_type: see the encoder.
+        multi_hop_max_dist: see the encoder.
+        activation_fn: see the encoder.
         dropout: of the encoder.
         attention_dropout: by default ``dropout``.
-        activation_dropout: of the encoder.
+        activation_dropout: see the encoder.
         options: further arguments of the encoder.
     """
 
-    # Weights on the graph token are omitted, so that rows sum to less than 1.
+    # Weights on the graph token are omitted, so rows sum to less than 1.
     attending: ClassVar = (BiasedAttention,)
 
     def __init__(
@@ -447,7 +447,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         if not self.training or padding.together or x.device.type != "cpu":
             out = self.encoder(types, structure=structure, positions=positions, features=features)
             return padding.unpad(out[:, 1:])  # the graph token comes first
-        # Most pairs of places of a padded batch are padding, and those of one scene stay in a CPU's cache.
+        # Most pairs in a padded batch are padding, and those of one scene stay in a CPU's cache.
         scenes = []
         for i, n in enumerate(padding.counts):
             encoded = self.encoder(

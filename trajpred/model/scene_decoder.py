@@ -1,4 +1,4 @@
-"""Decoders: predictions, the base class, heads, and the article's decoder, which consists of a head alone."""
+"""Decoders: predictions, the base class, heads, and the article's decoder, which is only a head."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajpred.model.scene_encoder import PAGE, SceneTokens
 from trajpred.nn import at_least_float32, mlp
 from trajpred.nn.published.padded_attention import PaddedAttention
 
-#: What the forward of a decoder takes.
+#: Arguments of a decoder's forward.
 ARGUMENTS = ("tokens", "batch", "joint", "agents")
 
 
@@ -33,12 +33,12 @@ class Prediction:
         logits: ``[A, K]`` unnormalised log-probabilities of the modes.
         proposal: trajectory before refinement, if the decoder refines.
         proposal_scale: scale before refinement, if the decoder refines.
-        groups: number of groups of modes, one after another. Each is trained as a forecast of its own, and
-            :meth:`merged` makes one of them.
+        groups: number of groups of modes, one after another. Each is trained as a separate forecast;
+            :meth:`merged` merges them into one.
     """
 
     trajectory: Tensor
-    # Required; a decoder that omits them is told so in a sentence.
+    # Required; the error for a decoder that omits them is a sentence.
     scale: Tensor = None  # type: ignore[assignment]
     logits: Tensor = None  # type: ignore[assignment]
     proposal: Tensor | None = None
@@ -47,7 +47,7 @@ class Prediction:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors by name, without those that the decoder does not give."""
+        """The tensors by name, without those that the decoder omits."""
         return {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
 
     def merged(self) -> Prediction:
@@ -75,7 +75,7 @@ def _weighted_sum(share: Tensor, x: Tensor) -> Tensor:
 
 
 class SceneDecoder(nn.Module):
-    """Decode scene tokens into K futures per agent. Subclass it to use a decoder of your own.
+    """Decode scene tokens into K futures per agent. Subclass it for your own decoder.
 
     The constructor of a subclass takes ``horizon``, which training sets from the data.
 
@@ -113,7 +113,7 @@ class SceneDecoder(nn.Module):
 
         Args:
             tokens: the encoder's output for ``batch``.
-            batch: of the agents to predict.
+            batch: the batch with the agents to predict.
             joint: predict joint futures: mode k of all agents of a scene is one possible future, and their
                 ``logits`` are equal.
             agents: ``[B]`` rows of the agents to predict, ascending; all of them by default.
@@ -126,12 +126,12 @@ class SceneDecoder(nn.Module):
     def auxiliary_losses(
         self, prediction: Prediction, batch: HeteroData, agents: Tensor, weight: Tensor
     ) -> dict[str, Tensor]:
-        """Return own losses on a marginal prediction by name; ``model.loss.auxiliary`` has their weights.
+        """Return additional losses on a marginal prediction by name, weighted by ``model.loss.auxiliary``.
 
         Args:
-            prediction: what :meth:`forward` returned for ``agents``.
+            prediction: output of :meth:`forward` for ``agents``.
             agents: ``[B]`` rows of ``batch`` that it contains.
-            weight: ``[B]`` of these agents in a mean, by category and for those that were not drawn: with
+            weight: ``[B]`` of these agents in a mean, by category and for agents that were not drawn: with
                 ``values`` ``[B]``, a loss is ``(values * weight).sum()``.
         """
         return {}
@@ -140,10 +140,10 @@ class SceneDecoder(nn.Module):
 def _require_prediction(
     decoder: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], prediction: object
 ) -> None:
-    """Raise :class:`DataError` unless a decoder returned a prediction of the agents that it was asked for.
+    """Raise :class:`DataError` unless a decoder returned a prediction for the requested agents.
 
-    Its values are checked when it is first trained on a CPU. Later, and on a GPU, which would have to wait,
-    the losses show what is not finite.
+    Values are checked in the first training step on a CPU. Later, and on a GPU, where checking would stall,
+    the losses reveal non-finite values.
     """
     assert isinstance(decoder, SceneDecoder)
     if torch.compiler.is_compiling():
@@ -173,7 +173,7 @@ def _require_prediction(
 
 
 def _require_values(name: str, prediction: Prediction) -> None:
-    """Raise :class:`DataError` unless what a decoder returned is finite and its scales are positive."""
+    """Raise :class:`DataError` unless a decoder's output is finite and its scales are positive."""
     for field, value in prediction.tensors.items():
         if not bool(value.isfinite().all()):
             raise DataError(f"{name} returned {field} that is not finite, see {PAGE}", field="decoder")
@@ -195,7 +195,7 @@ def constant_velocity_of(batch: HeteroData, horizon: int) -> Tensor:
 def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
     """Average ``values`` ``[A, K]`` over the agents of each scene ``[A]``: ``[scenes, K]``."""
     total = values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values)
-    # Unlike bincount, this does not make a GPU wait.
+    # Unlike bincount, this does not stall a GPU.
     count = values.new_zeros(scenes).index_add(0, scene, values.new_ones(len(scene)))
     return total / count.clamp(min=1)[:, None]
 

@@ -1,4 +1,4 @@
-"""Scene encoders: the graph of a batch's tokens, the base class of encoders, and the default one."""
+"""Scene encoders: the graph of a batch's tokens, the base class of encoders, and the default encoder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from trajpred.nn import EdgeBias, Edges, GraphAttention, GraphTransformerLayer, 
 from trajpred.nn.attention import reached_by
 from trajpred.nn.segment import LOWEST
 
-#: The page about encoders and decoders of users.
+#: The page about users' own encoders and decoders.
 PAGE = "docs/how-to/own-model.md"
 #: How histories with missing steps are read, see :class:`AgentEncoder`.
 Missing = Literal["zeros", "masked"]
 #: Channels of :attr:`TokenGraph.features`.
 EDGE_CHANNELS = len(edge_channels(EDGE_KINDS))
 #: How attention is computed, see :attr:`trajpred.nn.Edges.dense`: ``dense`` is fast, ``edges`` is for scenes
-#: of many nodes with few edges. Both give the same result.
+#: with many nodes and few edges. The results are equal.
 Evaluation = Literal["dense", "edges"]
 #: Where relative poses enter: the scores (``bias``), the attended values (``values``), ``both`` or ``none``.
 RelativePose = Literal["both", "bias", "values", "none"]
@@ -38,7 +38,7 @@ RelativePose = Literal["both", "bias", "values", "none"]
 
 @dataclass
 class TokenGraph:
-    """The four relations of a batch as one edge list, built once per forward for encoder and decoder.
+    """The four relations of a batch as one edge list, built once per forward pass for encoder and decoder.
 
     Attributes:
         poses: ``[N, 2]`` metres and ``[N]`` radians, N = A + L, in the frame of each scene.
@@ -47,12 +47,12 @@ class TokenGraph:
         num_agent_edges: number of edges between agents, which come first.
         scene: ``[N]`` scene of each node.
         padding: layout of the nodes in their scenes, agents first.
-        agents: layout of the agents alone.
-        heading: ``[S]`` radians, of each scene's focal agent; its position is the scene's origin.
-        eigenvectors: :func:`~trajpred.nn.laplacian_positional_encoding` of the lanes by their topology,
-            ``[L, k]``, where the batch holds it: it is made with the batch, and ONNX cannot compute it.
-        all_pairs: whether the edges are all pairs of nodes of one scene, those of kind "none" included, so
-            that no size depends on the data: what an exported graph of fixed sizes computes.
+        agents: layout of the agents without lanes.
+        heading: ``[S]`` radians, of each scene's focal agent, whose position is the scene's origin.
+        eigenvectors: :func:`~trajpred.nn.laplacian_positional_encoding` of the lane topology, ``[L, k]``, if
+            the batch has it: it is computed with the batch, since ONNX cannot compute it.
+        all_pairs: whether the edges are all pairs of nodes in one scene, including kind "none", so that no
+            size depends on the data, as in an exported graph with fixed sizes.
     """
 
     poses: Pose[Tensor]
@@ -102,7 +102,7 @@ class TokenGraph:
         return self.agents.num_nodes
 
     def layout_of(self, agents: Tensor) -> Layout:
-        """Return the layout of a subset of the agents, rows ``[B]`` in ascending order."""
+        """Return the layout of a subset of the agents, ascending rows ``[B]``."""
         scene = self.scene[agents]
         zeros = self.agents.count.new_zeros(self.agents.scenes)
         count = zeros.index_add(0, scene, torch.ones_like(scene))
@@ -149,7 +149,7 @@ class _StridedConv(nn.Module):
     """Convolution over time of width 3 and stride 2, padded so that the last window ends at the last step.
 
     Features ``[A, T, C]`` are normalised over the channels and the ``observed`` steps ``[A, T, 1]``; missing
-    ones are 0, as the padding is, so that steps which were never observed do not change the others.
+    steps are 0 like the padding, so that they do not change the others.
     """
 
     def __init__(self, fan_in: int, fan_out: int) -> None:
@@ -161,14 +161,14 @@ class _StridedConv(nn.Module):
         padding = 2 - (x.shape[1] - 1) % 2
         x = nn.functional.pad(x, (0, 0, padding, 0))
         observed = nn.functional.pad(observed, (0, 0, padding, 0))
-        # The greatest of each window; TensorRT has no pooling over one axis.
+        # The maximum of each window; TensorRT has no pooling over one axis.
         first_two = torch.maximum(observed[:, :-2:2], observed[:, 1:-1:2])
         observed = torch.maximum(first_two, observed[:, 2::2])
-        # As one product: on a CPU conv1d takes 1.5 to 3 times as long for so few agents and channels.
+        # As one product: on a CPU, conv1d takes 1.5 to 3 times as long for few agents and channels.
         windows = torch.cat((x[:, :-2:2], x[:, 1:-1:2], x[:, 2::2]), -1)
         kernel = self.conv.weight.transpose(1, 2).flatten(1)
         x = nn.functional.linear(windows, kernel, self.conv.bias)
-        # The group norm, with mean and variance of the observed steps alone.
+        # Group norm with the mean and variance of only the observed steps.
         count = x.shape[2] * observed.sum(1, keepdim=True)
         weight = observed / count.clamp(min=1)
         x = x - (x * weight).sum((1, 2), keepdim=True)
@@ -186,8 +186,7 @@ class AgentEncoder(nn.Module):
 
     Args:
         dim: channels of a token.
-        missing: steps that were not observed are ``masked``, so that leading ones have no effect, or read as
-            ``zeros``.
+        missing: steps not observed are ``masked``, so that leading ones have no effect, or read as ``zeros``.
 
     Shapes: history ``[A, T, len(HISTORY)]``, object type ``[A]`` -> ``[A, dim]``.
     """
@@ -250,7 +249,7 @@ class LaneEncoder(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Encode a batch into one token per agent and lane. Subclass it to use an encoder of your own.
+    """Encode a batch into one token per agent and lane. Subclass it for your own encoder.
 
     A subclass implements :meth:`interact`, which exchanges information between the tokens.
 
@@ -267,9 +266,9 @@ class TokenEncoder(nn.Module):
     """
 
     #: The attention modules whose weights :meth:`attention_weights` reports: ``GraphAttention``, or modules
-    #: that return them last if called with ``return_attention=True``.
+    #: that return weights last if called with ``return_attention=True``.
     attending: ClassVar[tuple[type[nn.Module], ...]] = ()
-    #: Number of columns of ``graph.eigenvectors`` that the encoder reads; batches of its scene have them.
+    #: Number of columns of ``graph.eigenvectors`` that the encoder reads; batches of its scene contain them.
     num_eigenvectors: int = 0
 
     def __init__(self, dim: int = 128, agent: nn.Module | None = None, lane: nn.Module | None = None) -> None:
@@ -283,7 +282,7 @@ class TokenEncoder(nn.Module):
         raise DataError(f"{type(self).__name__} must have an interact, see {PAGE}", field="encoder")
 
     def auxiliary_losses(self, batch: HeteroData) -> dict[str, Tensor]:
-        """Return the encoder's own training losses by name; one that ``LossConfig`` lacks has weight 1."""
+        """Return the encoder's own training losses by name, with weight 1 unless ``LossConfig`` has one."""
         return {}
 
     @property
@@ -293,9 +292,9 @@ class TokenEncoder(nn.Module):
 
     @torch.inference_mode()
     def attention_weights(self, batch: HeteroData) -> list[Attention]:
-        """Return the attention weights of every layer and head, scene by scene, read during one forward.
+        """Return the attention weights of every layer and head, scene by scene, from one forward pass.
 
-        Meant for evaluation mode. Layers are those of :attr:`attending`, in the order in which they run.
+        Meant for evaluation mode. Layers are those of :attr:`attending`, in order of execution.
 
         Raises:
             DataError: if the encoder does not report attention.
@@ -311,14 +310,15 @@ class TokenEncoder(nn.Module):
     def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
         """Assign the attention of a module to pairs of tokens: one entry per layer.
 
-        By default weights ``[E, H]`` are of the edges of ``graph``, ``[E + N, H]`` also of a loop for every
-        token, and ``[S, H, n, n]`` of the padded scenes, where leading rows that are not tokens are omitted.
+        By default, weights ``[E, H]`` belong to the edges of ``graph``, ``[E + N, H]`` also to a loop for
+        every token, and ``[S, H, n, n]`` to the padded scenes, where leading rows that are not tokens are
+        omitted.
 
         Args:
-            name: the module, as in ``named_modules``.
-            weight: what it returned.
-            graph: of the tokens.
-            batch: that was encoded.
+            name: name of the module, as in ``named_modules``.
+            weight: its output.
+            graph: graph of the tokens.
+            batch: the encoded batch.
         """
         if weight.ndim == 4:
             n = graph.padding.size
@@ -342,7 +342,7 @@ class TokenEncoder(nn.Module):
         return SceneTokens(x[: graph.num_agents], x[graph.num_agents :], graph)
 
     def encode_lanes(self, batch: HeteroData) -> Tensor:
-        """Encode each lane of a batch on its own, ``[L, dim]``; tokens that it already holds are returned."""
+        """Encode each lane of a batch on its own, ``[L, dim]``; existing tokens are returned."""
         lane = batch["lane"]
         if "token" in lane:
             return lane.token
@@ -350,7 +350,7 @@ class TokenEncoder(nn.Module):
 
 
 def require_sizes(dim: int, heads: int, **layers: int) -> None:
-    """Raise :class:`DataError` unless ``heads`` divide ``dim`` and the numbers of layers are valid."""
+    """Raise :class:`DataError` unless ``heads`` divides ``dim`` and the numbers of layers are valid."""
     require(heads > 0 and dim % heads == 0, "heads", f"must divide dim {dim}, is {heads}")
     require_not_negative(**layers)
 
@@ -365,8 +365,8 @@ def pose_bias(channels: int, heads: int, pose: RelativePose) -> EdgeBias:
 class SceneEncoder(TokenEncoder):
     """Graph-transformer layers over all four relations at once.
 
-    Agents and lanes are nodes of one graph, so that each receiver weighs its lanes against its neighbours in
-    a single softmax. The kind of an edge is part of its features.
+    Agents and lanes are nodes of one graph, so each receiver weighs its lanes against its neighbours in a
+    single softmax. The kind of an edge is part of its features.
 
     Args:
         dim: channels of a token.

@@ -1,4 +1,4 @@
-"""The article's encoder: every agent with its nearest neighbours by direction, a star graph."""
+"""The article's encoder: a star graph for every agent with its nearest neighbours by direction."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def state_channels(sectors: int) -> int:
 
 
 class FlatStars(NamedTuple):
-    """The nodes of all stars as one graph.
+    """The nodes of all stars in one graph.
 
     Attributes:
         node: ``[N]``, rows of ``[A · n]``.
-        edge_index: ``[2, E]``, edges between them.
-        target: ``[A]``, the target of each star among them.
+        edge_index: ``[2, E]``, edges between these nodes.
+        target: ``[A]``, row of each star's target among these nodes.
     """
 
     node: Tensor
@@ -60,7 +60,7 @@ class Stars(NamedTuple):
 
     @classmethod
     def of(cls, batch: HeteroData, sectors: int) -> Stars:
-        """Select the neighbours among the senders of each agent."""
+        """Select the neighbours among each agent's senders."""
         agent = batch["agent"]
         sender, receiver = batch[AGENT_TO_AGENT].edge_index
         poses = Pose(agent.position, agent.heading)
@@ -92,7 +92,7 @@ class Stars(NamedTuple):
         """Connect the nodes of all stars as in :func:`~trajpred.nn.flatten_stars`."""
         present = self.present.flatten()
         row = torch.arange(present.shape[0], device=present.device)
-        # Exported graphs keep empty sectors, without edges: their number of nodes must not depend on data.
+        # Exported graphs keep empty sectors without edges: their number of nodes must not depend on the data.
         node = row if torch.compiler.is_exporting() else row[present]
         number = torch.zeros_like(row).index_copy(0, node, row[: node.shape[0]])
         number = number.view_as(self.present)
@@ -105,7 +105,7 @@ class Stars(NamedTuple):
 
 
 def first_of_least(value: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Return the index of the first least ``value`` ``[E]`` of each group; E for a group without values."""
+    """Return the index of each group's first least ``value`` ``[E]``; E for a group without values."""
     least = value.new_full((num_groups,), torch.inf).scatter_reduce(0, group, value, "amin")
     count = value.shape[0]
     index = torch.arange(count, device=value.device)
@@ -148,24 +148,24 @@ class TemporalEncoder(nn.Module):
 class StarSceneEncoder(TokenEncoder):
     """Encode every agent in turn as the target of a star graph of its neighbours by direction.
 
-    Temporal self-attention over every history, once per agent; stacked GAT layers over the stars, whose
-    nodes hold history and state of their agents and whose target row is kept; global self-attention between
-    the agents of a scene; cross-attention from the target to its history and its neighbours, from lanes to
-    the agents near them, and from the target to its lanes.
+    Temporal self-attention over every history, once per agent; stacked GAT layers over the stars, whose nodes
+    contain their agents' history and state, keeping the target row; global self-attention between the agents
+    of a scene; cross-attention from the target to its history and neighbours, from lanes to agents near them,
+    and from the target to its lanes.
 
     Args:
         dim: channels of a token.
         heads: attention heads.
-        layers: of the stacked GAT encoder.
+        layers: layers of the GAT encoder.
         neighbors: sectors around a target, each with its nearest neighbour.
         relative_pose: give the edges of the stars the sender's pose in the receiver's frame.
-        completion: share of the observed steps that are masked and reconstructed from the others as an
-            auxiliary objective (masked-trajectory completion); 0 disables it.
-        dropout: of the GAT layers.
+        completion: fraction of observed steps that are masked and reconstructed as an auxiliary objective
+            (masked-trajectory completion); 0 disables it.
+        dropout: rate in the GAT layers.
         options: further arguments of the GAT layers (:class:`~trajpred.nn.GATLayer`).
 
-    Attention is reported of the GAT layers and of the cross-attention to the neighbours (both in the star of
-    each agent), between the agents, and to the lanes; not of the attention to the history.
+    Attention is reported for the GAT layers and the cross-attention to the neighbours (both within each
+    agent's star), between the agents, and to the lanes; not for the attention to the history.
     """
 
     attending: ClassVar = (GATEncoder, PaddedAttention)
@@ -246,7 +246,7 @@ class StarSceneEncoder(TokenEncoder):
         agent = stars.agent.flatten()[flat.node]
         layers = []
         for edges, alpha in weight:
-            # Neighbours in a star are no tokens of the scene: only what the target attends to is reported.
+            # Neighbours in a star are not tokens of the scene: only the target's attention is reported.
             into_target = torch.isin(edges[1], flat.target)
             layers.append(Pairs(agent[edges[:, into_target]], alpha[into_target]))
         return layers
@@ -259,7 +259,7 @@ class StarSceneEncoder(TokenEncoder):
             sender, receiver = stars.agent.flatten()[flat.node][flat.edge_index]
             pose = Pose(batch["agent"].position, batch["agent"].heading)
             kind = torch.zeros_like(sender)
-            # There is one kind of edges: its channel, the last one, is constant and omitted.
+            # There is only one kind of edge: its channel, the last one, is constant and omitted.
             features = edge_features(pose[sender].rows, pose[receiver].rows, kind, 1)[:-1].T
         x = nodes.flatten(0, 1)[flat.node]
         return self.norms["star"](self.stars(x, flat.edge_index, flat.target, features))

@@ -1,4 +1,4 @@
-"""The default operator, graph attention with relative poses, on edges or blocks, and the layer around one."""
+"""The default operator, graph attention with relative poses, on edges or blocks, and its layer."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from trajpred.nn.segment import LOWEST, segment_softmax, segment_sum
 
 @dataclass
 class Layout:
-    """Where the nodes of a flattened batch lie once its scenes are padded.
+    """The places of a flattened batch's nodes in padded scenes.
 
     Matrix products are computed over blocks of scenes. On a CPU every scene is a block: no padding, and
     intermediate results stay in the cache. Elsewhere all scenes are padded to one size and form one block,
     because few large products are fastest there.
 
-    Sizes are kept on the host, where they are known when a batch is made: reading them from a GPU would wait
-    for it.
+    Sizes are kept on the host, where they are known when a batch is made: reading them from a GPU would
+    stall.
 
     Attributes:
         scene: ``[N]`` int64, scene of each node.
         within: ``[N]`` int64, place of each node within its scene.
         count: ``[scenes]`` int64, nodes of each scene.
-        counts: the same numbers on the host.
+        counts: ``count`` on the host.
         together: whether all scenes form one block.
         ordered: whether nodes come scene by scene, each in the order of ``within``.
 
@@ -57,7 +57,7 @@ class Layout:
             together = batch.device.type != "cpu"
         count = pointer[1:] - pointer[:-1]
         node = torch.arange(batch.shape[0], device=batch.device)
-        if count.shape[0] == 1:  # all sizes are known without reading data, as an exported graph requires
+        if count.shape[0] == 1:  # sizes are known without reading data, as exported graphs require
             return cls(batch, node, count, [batch.shape[0]], together)
         within = node - pointer[batch]
         if counts is None:
@@ -88,14 +88,14 @@ class Layout:
 
     @cached_property
     def slot(self) -> Tensor:
-        """``[N]`` int64 in ``scenes · size``: place of each node in all scenes padded to one size."""
+        """``[N]`` int64 below ``scenes · size``: place of each node among all scenes padded to one size."""
         if self.scenes == 1:
             return self.within
         return self.scene * self.size + self.within
 
     @cached_property
     def place(self) -> Tensor:
-        """``[N]`` int64: place of each node in all scenes end to end."""
+        """``[N]`` int64: place of each node among all scenes end to end."""
         start = self.count.cumsum(0) - self.count
         return start[self.scene] + self.within
 
@@ -168,7 +168,7 @@ Poses = tuple[Pose[Tensor], Pose[Tensor]]
 
 @dataclass
 class Edges:
-    """Edges from senders j to receivers i of the same scene, and what enters their attention.
+    """Edges from senders j to receivers i of the same scene, and the inputs of their attention.
 
     Attributes:
         index: ``[2, E]`` int64, row 0 sender j, row 1 receiver i, without duplicates.
@@ -177,12 +177,12 @@ class Edges:
             the features instead, and within groups.
         senders: layout of the senders.
         receivers: layout of the receivers.
-        poses: of the senders and of the receivers.
+        poses: poses of the senders and of the receivers.
         features: ``[E, C]``, for attention that reads them instead of the bias.
         reached: ``[R, 1]`` bool, receivers with at least one edge (:func:`reached_by`); None if all have one.
         dense: compute attention as matrix products over blocks of padded scenes (:class:`Layout`); otherwise
-            edge by edge, with less memory where scenes are large and edges are few. Both are equal.
-        group: size of the groups if the edges are :meth:`within_groups`.
+            edge by edge, with less memory for large scenes with few edges. The results are equal.
+        group: size of the groups for edges made by :meth:`within_groups`.
 
     Example:
         >>> two = Layout.of_counts([2])
@@ -260,7 +260,7 @@ class Edges:
         sender, receiver = self.index
         rows = self.receivers
         columns = self.senders
-        # The cell of each edge in the matrices of all blocks end to end.
+        # Cell of each edge in the matrices of all blocks end to end.
         if rows.scenes == 1:
             shapes = [(1, rows.counts[0], columns.counts[0])]
             cell = receiver * columns.size + sender
@@ -306,7 +306,7 @@ class Edges:
             features=features,
             reached=None if self.reached is None else self.reached.repeat_interleave(times, 0),
         )
-        if self.dense and self.bias is not None:  # rather than to scatter the edges of every copy
+        if self.dense and self.bias is not None:  # instead of scattering the edges of every copy
             repeated.matrices = [bias.repeat_interleave(times, 1) for bias in self.matrices]
         return repeated
 
@@ -348,8 +348,8 @@ class EdgeBias(nn.Module):
         hidden: width of W₁.
         skip: number of leading channels to ignore.
 
-    Shapes: ``[channels, ...]`` -> ``[heads, ...]``. Channels come first, so that each has its values side by
-    side, and the matrices of the heads too.
+    Shapes: ``[channels, ...]`` -> ``[heads, ...]``. Channels come first, so that each channel's values, and
+    each head's matrices, are contiguous.
 
     Example:
         >>> EdgeBias(channels=5, heads=2)(torch.randn(5, 7)).shape
@@ -383,9 +383,8 @@ class GraphAttention(nn.Module):
 
     with q = W_q x_receiver, k = W_k x_sender, v = W_v x_sender per head, b the bias of the edges, and T a
     pose as (position, direction). The last term gives the receiver the poses it attends to in its own frame;
-    poses enter linearly, so they are summed first and nothing is stored per pair. The output depends on
-    relative poses only. Keys have no bias, because softmax is invariant to it. A receiver without edges
-    gets 0.
+    poses enter linearly, so they are summed first and nothing is stored per pair. The output depends only on
+    relative poses. Keys have no bias, because softmax is invariant to it. A receiver without edges gets 0.
 
     Args:
         dim: channels of receivers, senders and output.
@@ -423,7 +422,7 @@ class GraphAttention(nn.Module):
         q = self._heads(self.query, receiver)
         k = self._heads(self.key, sender)
         v = self._heads(self.value, sender)
-        # Half precision, which would lose metres of the poses, serves the linear maps only.
+        # Half precision would lose metres of the poses: use it only for the linear maps.
         with torch.autocast(receiver.device.type, enabled=False):
             pooled = self._pool(q, k, v, edges).flatten(1)
         if edges.reached is not None:
@@ -461,7 +460,7 @@ class GraphAttention(nn.Module):
 
 
 class DropPath(nn.Dropout1d):
-    """Stochastic depth (Huang et al. 2016): in training zero whole rows of ``[N, ...]`` with probability p,
+    """Stochastic depth (Huang et al. 2016): in training, zero whole rows of ``[N, ...]`` with probability p
     and divide the others by 1 - p."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -477,7 +476,7 @@ class GraphTransformerLayer(nn.Module):
     post-LN (the default):  x ← LN(x + A(x, z));  x ← LN(x + F(x))
     pre-LN:                 x ← x + A(LN x, z);   x ← x + F(LN x)
 
-    Serves attention to the nodes themselves (z = x) and to others. A receiver without edges keeps its
+    Supports attention to the nodes themselves (z = x) and to others. A receiver without edges keeps its
     features.
 
     Args:

@@ -13,7 +13,7 @@ from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import PaddedAttention
 from trajpred.nn.published.transformer_conv import TransformerConv
 
-#: The operators that are defined between two sets of nodes.
+#: Operators that are defined between two sets of nodes.
 Operator = Literal[
     "transformer_conv", "multi_head_attention", "gat", "gatv2", "graph_transformer", "global_attention"
 ]
@@ -32,7 +32,7 @@ class EdgeAttention(nn.Module):
     - ``multi_head_attention``: :class:`~trajpred.nn.MultiHeadAttentionConv` with its defaults.
     - ``gat``, ``gatv2``: the convolution of a plain :class:`~trajpred.nn.GATLayer`, without self loops.
     - ``graph_transformer``: the attention of the Graph Transformer's layers, with the product of scores and
-      edge features; there is no stream of edges.
+      edge features; without the edge stream.
     - ``global_attention``: DenseTNT's cross-attention, :class:`~trajpred.nn.PaddedAttention`; the linear map
       of an edge's features is added to its sender.
 
@@ -86,7 +86,7 @@ class EdgeAttention(nn.Module):
 
 
 class _CrossAttention(PaddedAttention):
-    """Cross-attention over edges: keys and values of an edge are of its sender plus its features."""
+    """Cross-attention over edges: an edge's keys and values come from its sender plus its features."""
 
     def __init__(self, dim: int, heads: int, edge_channels: int) -> None:
         super().__init__(dim, num_attention_heads=heads)

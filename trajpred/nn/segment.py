@@ -27,7 +27,7 @@ def segment_softmax(score: Tensor, receiver: Tensor, num_receivers: int) -> Tens
     .. math:: α_e = \frac{\exp(s_e)}{\sum_{e' \to i(e)} \exp(s_{e'})}
 
     The maximum of each receiver is subtracted first; computed in float32 or wider. A score of -inf excludes
-    an edge; a receiver all of whose edges are excluded gets 0.
+    an edge; the edges of a receiver with all edges excluded get 0.
 
     Args:
         score: ``[E, ...]``.

@@ -1,4 +1,4 @@
-"""Sources: one reader for each data set, which yields :class:`~trajpred.data.scenario.Scenario` records.
+"""Sources: one reader per data set, which yields :class:`~trajpred.data.scenario.Scenario` records.
 
 Other packages register theirs; docs/how-to/own-data.md describes how.
 """
@@ -27,13 +27,13 @@ class Source:
     """The functions that find and read the scenarios of a data set.
 
     Attributes:
-        discover: raw folder -> the scenarios of each split, in the order of the store.
-        read: one of those -> scenario. Raises :class:`~trajpred.errors.DataError`.
-        layout: of the raw folder, for messages.
-        options: a frozen dataclass whose fields have defaults and are described under "Attributes:" of its
-            docstring: the options that ``prepare`` has for this source, and the second argument of both
-            functions. :class:`~trajpred.sources.windows.Windows` is one. None for a source without any.
-        describe: raw folder or file -> what ``info`` shows of the first recording, by name.
+        discover: raw folder -> scenarios by split, in the order of the store.
+        read: discovered scenario -> scenario. Raises :class:`~trajpred.errors.DataError`.
+        layout: layout of the raw folder, for messages.
+        options: a frozen dataclass whose fields have defaults and are described under "Attributes:" in its
+            docstring: the options of ``prepare`` for this source, and the second argument of both functions,
+            such as :class:`~trajpred.sources.windows.Windows`. None for a source without options.
+        describe: raw folder or file -> facts about the first recording for ``info``, by name.
 
     Example:
         >>> from pathlib import Path
@@ -49,11 +49,11 @@ class Source:
 
     @property
     def code(self) -> object:
-        """What tells the package of the source."""
+        """The function whose package is the source's."""
         return self.read
 
     def _arguments(self, options: object) -> list[object]:
-        """Return the second arguments of the functions. Raises: DataError if ``options`` are of others."""
+        """Return the functions' second argument. Raises: DataError for options of another source."""
         if self.options is None:
             require(options is None, "options", "are of another source: this one has none")
             return []
@@ -73,17 +73,17 @@ class Source:
         return json.loads(json.dumps(facts))
 
     def facts_of(self, raw: Path, options: object = None) -> dict[str, str]:
-        """Return what is shown of the first recording. Raises: DataError if none can be read."""
+        """Return the facts about the first recording. Raises: DataError if none can be read."""
         if self.describe is None:
             return {}
         return self.describe(raw, *self._arguments(options))
 
     def scenario(self, raw: RawScenario, options: object = None) -> Scenario:
-        """Read one scenario. Raises: DataError; whatever a reader of another package raises."""
+        """Read one scenario. Raises: DataError, or anything that another package's reader raises."""
         return self.read(raw, *self._arguments(options))
 
     def scenarios(self, raw: Path, options: object = None) -> dict[str, list[RawScenario]]:
-        """Return what is discovered in each split that has any scenario. Raises: DataError if none has."""
+        """Return the scenarios of each non-empty split. Raises: DataError if there are none."""
         if not raw.exists():
             raise DataError("no such file or folder", file=raw)
         arguments = self._arguments(options)
@@ -105,7 +105,7 @@ class Source:
         return splits
 
 
-#: All sources by name; :func:`find_source` also loads those of other packages.
+#: All sources by name; :func:`find_source` also loads sources of other packages.
 SOURCES: Registry[Source] = REGISTRIES["source"]
 for _name, _source in {
     "argoverse1": Source(argoverse1.discover, argoverse1.read, "{train,val,test_obs}/data/<id>.csv"),

@@ -1,4 +1,4 @@
-"""Argoverse 1: sequences as CSV files or in packs, and the maps of its two cities."""
+"""Argoverse 1: sequences in CSV files or packs, and the maps of its two cities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from trajpred.sources.reading import (
 
 #: The number in each city's file name.
 CITIES = {"MIA": 10316, "PIT": 10314}
-#: The values of each key of a lane's tags; a key may occur several times.
+#: Values of a lane's tags by key; a key may occur several times.
 Tags = dict[str | None, list[str | None]]
 
 
@@ -85,7 +85,7 @@ def city_map(folder: Path, city: str) -> CityMap:
 
 @lru_cache(maxsize=4)
 def _read_once(path: Path, modified_ns: int) -> CityMap:
-    """Read a map; ``modified_ns`` is part of the cache's key, so that a changed file is read again."""
+    """Read a map; ``modified_ns`` makes the cache read a changed file again."""
     return read_city_map(path)
 
 
@@ -155,7 +155,7 @@ def _tags(way: ElementTree.Element) -> Tags:
 
 
 def _single(tags: list[Tags], key: str) -> list[str | None]:
-    """Return the value ``[L]`` of a tag that every lane must have once."""
+    """Return the values ``[L]`` of a tag that every lane must have exactly once."""
     single: list[str | None] = []
     for lane_tags in tags:
         values = lane_tags.get(key, [])
@@ -189,16 +189,15 @@ def _links(tags: list[Tags], key: str) -> Ragged:
     return Ragged.from_lengths(ids, lengths)
 
 
-#: Folders of each split: as the archives unpack, or under its plain name.
+#: Folders of each split: as unpacked from the archives, or with the plain name.
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
-# Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: 30 are to be
-# predicted, whenever they were recorded. Elsewhere timestamps decide when a step is; here the official
-# metrics do, which compare step with step.
-#: Observed steps (2 s at 10 Hz).
+# Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: the official
+# metrics compare 30 predicted steps with 30 recorded ones, whatever their times. In other data sets,
+# timestamps decide when a step is. Observed steps (2 s at 10 Hz).
 NUM_OBSERVED = 20
 #: Observed and future steps together.
 NUM_STEPS = 50
-#: A scenario contains the lanes within this distance of the box around the focal track's observed positions:
+#: Lanes within this distance of the box around the focal track's observed positions belong to a scenario:
 #: more than a car at 30 m/s covers in the 3 s to predict.
 LANE_RADIUS_M = 100.0
 
@@ -225,7 +224,7 @@ _PACK = {
 
 
 def discover(raw: Path) -> dict[str, list[RawScenario]]:
-    """Return the sequences of each split, by number: files, or parts of a pack ``<split>.parquet``.
+    """Return the sequences of each split in order of number: files, or parts of a pack ``<split>.parquet``.
 
     Raises: DataError if there is no map folder.
     """
@@ -236,7 +235,7 @@ def discover(raw: Path) -> dict[str, list[RawScenario]]:
 
 
 def read(raw: RawScenario) -> Scenario:
-    """Read one of :func:`discover`. Raises: DataError naming the file and the field at fault."""
+    """Read a discovered sequence. Raises: DataError naming the file and the field at fault."""
     if raw.part is None:
         return read_scenario(raw.path)
     return read_packed(raw.path, raw.part)
@@ -270,7 +269,7 @@ def _sequences(raw: Path, split: str) -> list[RawScenario]:
 
 
 def _drives(path: Path) -> dict[int, str]:
-    """Return the drive of the sequences that share theirs with another one, if the file is there."""
+    """Return the drive of each sequence that shares it with another one, if the file exists."""
     if not path.is_file():
         return {}
     with readable(path, "CSV file"):
@@ -293,10 +292,10 @@ def _read_csv(path: Path) -> pa.Table:
 
 
 class _Index(NamedTuple):
-    """Where the sequences of a pack lie.
+    """Index of the sequences in a pack.
 
     Attributes:
-        metadata: of the file, so that it is parsed once.
+        metadata: the file's metadata, parsed once.
         seq_id: the sequence of each row.
         first: the first row of each row group.
     """
@@ -382,7 +381,7 @@ def _scenario(rows: pa.Table, scenario_id: str, maps: Path) -> Scenario:
         position,
         num_observed=NUM_OBSERVED,
         valid=valid,
-        # The type of OTHERS is not given: most are vehicles, some are pedestrians.
+        # OTHERS have no type: most are vehicles, some are pedestrians.
         object_type=np.where(is_focal | is_ego, "vehicle", "unknown").tolist(),
         track_id=ids,
         focal=focal,

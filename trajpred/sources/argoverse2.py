@@ -46,12 +46,12 @@ from trajpred.sources.reading import (
 
 #: Largest distance (metres) between the points of a computed centreline.
 POINT_M = 2.0
-#: Longest boundary (metres) of which a centreline is computed.
+#: Longest boundary (metres) for which a centreline is computed.
 LONGEST_M = 1e5
-#: Digits behind the point of written positions: a millimetre.
+#: Decimals of written positions: a millimetre.
 DIGITS = 3
 
-#: The groups of an archive, by the kind of their records.
+#: Groups of an archive, by kind of record.
 _GROUPS = {
     "lane segment": "lane_segments",
     "crossing": "pedestrian_crossings",
@@ -60,9 +60,9 @@ _GROUPS = {
 
 
 def map_from(archive: Any, problems: MapProblems) -> LaneMap:
-    """Arrange the records of a map archive, as JSON; broken records are left out and recorded.
+    """Build the map from the records of an archive's JSON; broken records are left out and recorded.
 
-    Raises: DataError naming the group that is missing, or if a map that has lanes has none that is left.
+    Raises: DataError naming a missing group, or if none of the map's lanes is left.
     """
     groups = {group: _records(archive, group) for group in _GROUPS.values()}
     has_centerline = False
@@ -88,7 +88,7 @@ def _records(archive: Any, group: str) -> list[Any]:
 def _without_broken(
     groups: dict[str, list[Any]], has_centerline: bool, problems: MapProblems
 ) -> dict[str, list[Any]]:
-    """Select the records that can be read on their own, and whose ids do not occur before."""
+    """Select the records that can be read individually and whose ids do not occur before."""
     intact: dict[str, list[Any]] = {}
     for kind, group in _GROUPS.items():
         intact[group] = []
@@ -110,7 +110,7 @@ def _without_broken(
 
 
 def _map_of(groups: dict[str, list[Any]], has_centerline: bool) -> LaneMap:
-    """Arrange records, which all must be intact. Raises: DataError naming the field at fault."""
+    """Build the map from intact records. Raises: DataError naming the field at fault."""
     lanes = _Records("lane_segments", groups["lane_segments"])
     crossings = _Records("pedestrian_crossings", groups["pedestrian_crossings"])
     areas = _Records("drivable_areas", groups["drivable_areas"])
@@ -146,7 +146,7 @@ def archive_of(lane_map: LaneMap, digits: int | None = DIGITS) -> dict[str, Any]
 
     Positions are rounded to ``digits``, by default to a millimetre; heights that a map lacks are 0.
 
-    Raises: DataError if the map is invalid, or an id of a crossing or drivable area is duplicate.
+    Raises: DataError if the map is invalid, or ids of crossings or drivable areas are duplicate.
     """
     lane_map.validate()
     archive = {"lane_segments": _lane_records(lane_map, digits)}
@@ -204,7 +204,7 @@ def _points(line: NDArray[np.float64], digits: int | None) -> list[dict[str, flo
 def midlines(left: Ragged, right: Ragged) -> Ragged:
     """Compute centrelines halfway between boundaries, with a point every 2 m or closer, at height 0.
 
-    Point i is the mean of the points i of both boundaries, each divided into equal lengths; so av2 does.
+    Point i is the mean of the points i of both boundaries, each divided into equal lengths, as in av2.
 
     Raises: DataError on a boundary of fewer than two points.
     """
@@ -293,7 +293,7 @@ def _integers(values: Iterable[Any], name: str) -> NDArray[np.int64]:
 
 
 def _only(values: Iterable[Any], *types: type) -> list[Any]:
-    """Return ``values`` if all have one of ``types`` exactly, since NumPy would convert True and "1.5".
+    """Return ``values`` if all have exactly one of ``types``, since NumPy would convert True and "1.5".
 
     Raises: TypeError.
     """
@@ -310,7 +310,7 @@ def _is_time(dtype: pa.DataType) -> bool:
 #: Observed steps of Argoverse 2's windows, and observed and future steps together.
 NUM_OBSERVED = 50
 NUM_STEPS = 110
-#: The columns of text, and those of a state, in metres, radians and m/s.
+#: Columns with text, and columns with states in metres, radians and m/s.
 TEXT = ("track_id", "object_type", "scenario_id", "focal_track_id", "city")
 STATE = ("position_x", "position_y", "heading", "velocity_x", "velocity_y")
 #: The columns to read, and the check of their type.
@@ -332,7 +332,7 @@ def discover(raw: Path) -> dict[str, list[RawScenario]]:
 
 
 def read(raw: RawScenario) -> Scenario:
-    """Read one of :func:`discover`. Raises: DataError naming the file and the field at fault."""
+    """Read a discovered scenario. Raises: DataError naming the file and the field at fault."""
     return read_scenario(raw.path)
 
 
@@ -365,13 +365,13 @@ def _read_table(path: Path) -> pa.Table:
     for name, is_type in _COLUMNS.items():
         dtype = schema.field(name).type
         require(is_type(dtype), name, f"has the wrong type {dtype}")
-    # Text is read as codes, since five strings per state would be much slower.
+    # Read text as codes: five strings per state would be much slower.
     file = pq.ParquetFile(path, metadata=metadata, read_dictionary=list(TEXT))
     return file.read(columns=list(_COLUMNS), use_threads=False)
 
 
 def scenario_from(table: pa.Table, lane_map: LaneMap) -> Scenario:
-    """Arrange the columns of Argoverse 2's tracks. Raises: DataError naming the column at fault."""
+    """Build a scenario from columns of tracks. Raises: DataError naming the column at fault."""
     require_values(table, _COLUMNS)
     T = int(_constant(table, "num_timestamps"))
     require(1 <= T <= MAX_STEPS, "num_timestamps", f"must be 1 to {MAX_STEPS}, is {T}")
@@ -430,10 +430,10 @@ def _tracks(table: pa.Table, T: int) -> tuple[Tracks, int]:
 
 
 def _num_observed(step: NDArray[np.int64], observed: NDArray[np.bool_], T: int) -> int:
-    """Return the number of observed steps, of the rows' steps ``[N]`` and whether they are ``observed``.
+    """Return the number of observed steps, from the rows' steps ``[N]`` and ``observed`` flags.
 
-    Where no track has a row at the steps around the last observed one, the rows leave it open: it is that of
-    Argoverse 2's windows then, or of the same share of a window of another length.
+    If no track has a row at the steps around the last observed one, the rows leave it open: then it is as in
+    Argoverse 2's windows, or at the same fraction of a window of another length.
     """
     fewest = int(step[observed].max()) + 1
     most = int(step[~observed].min(initial=T))
@@ -445,7 +445,7 @@ def _num_observed(step: NDArray[np.int64], observed: NDArray[np.bool_], T: int) 
 
 
 def _constant(table: pa.Table, name: str) -> Any:
-    """Return the value that all rows of a column share."""
+    """Return a column's value, which all rows share."""
     values = text_codes(table, name)[1] if name in TEXT else np.unique(table[name].to_numpy()).tolist()
     require(len(values) == 1, name, f"must be the same in all rows, has {len(values)} values")
     return values[0]

@@ -1,9 +1,8 @@
 """Cut forecasting scenarios out of Argoverse 2's Sensor logs: annotated boxes at 10 Hz, ego poses and a map.
 
 A log has ``annotations.feather`` (or ``annotations_with_ego.feather``), ``city_SE3_egovehicle.feather`` and
-``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s, or as often as is asked for; those of
-a log share tracks. A sweep that was lost, as the times of its neighbours show, counts as a frame without any
-track.
+``map/log_map_archive_*.json``. Windows of 110 frames begin every 1.5 s or at another interval; windows of a
+log share tracks. A lost sweep, evident from its neighbours' times, counts as a frame without any track.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ _TRANSLATION = ("tx_m", "ty_m", "tz_m")
 _SIZE = ("length_m", "width_m")
 #: Frames on each side in the fit of a velocity.
 _AROUND = 2
-#: Frames in the fit of a velocity at an end of a track.
+#: Frames in the fit of a velocity at either end of a track.
 _END = 5
-#: The object type of each category of a box; any other is ``unknown``.
+#: Object type by box category; others are ``unknown``.
 _OBJECT_TYPE = {
     "REGULAR_VEHICLE": "vehicle",
     "LARGE_VEHICLE": "vehicle",
@@ -91,7 +90,7 @@ class SensorLog:
         time_ns: ``[N]``, regular steps.
         recorded: ``[N]``, False for lost frames, at which no track is valid.
         trailer: ``[A]``, the tracks that are never scored.
-        size: ``[A, 2]`` metres, length and width; NaN of the ego vehicle.
+        size: ``[A, 2]`` metres, length and width; NaN for the ego vehicle.
     """
 
     time_ns: NDArray[np.int64]
@@ -166,7 +165,7 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
 def steps_of_log(frame_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the steps ``[N]`` of the frames at the distinct times ``frame_ns``; lost sweeps leave gaps.
 
-    Raises: DataError if the times are not nanoseconds, or a pause is too long for a log.
+    Raises: DataError if the times are not nanoseconds or have too long a gap for a log.
     """
     first = int(frame_ns[0])
     last = int(frame_ns[-1])
@@ -215,18 +214,18 @@ def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64], N
 def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
     """Estimate the velocity at each of the first ``end`` frames ``[A, end, 2]`` from these frames alone.
 
-    The slope of a line through up to two frames on each side; at an end of a track, that of a quadratic
-    through five frames.
+    The velocity is the slope of a line through up to two frames on each side; at either end of a track, of a
+    quadratic through five frames.
     """
     valid = log.valid[:, :end]
     position = log.position[:, :end]
     steps = np.arange(end)
     first = valid.argmax(axis=1)[:, None]
     last = end - 1 - valid[:, ::-1].argmax(axis=1)[:, None]
-    # The frames on each side that a track has, [A, end, 1]: none at its ends.
+    # Number of frames on each side of a frame in the track, [A, end, 1]: none at its ends.
     side = np.minimum(np.minimum(steps - first, last - steps), _AROUND)[..., None]
 
-    # The frames of each fit, [A, end, 9], some of which are used.
+    # The frames of each fit, [A, end, 9], of which some are used.
     offset = np.arange(1 - _END, _END)
     wanted = steps[:, None] + offset
     frame = wanted.clip(0, end - 1)
@@ -235,7 +234,7 @@ def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
     used = np.where(side > 0, np.abs(offset) <= side, one_sided)
     used &= valid[:, frame] & (wanted == frame)
 
-    # Least squares with the terms 1, t and, for quadratics, t²; frames that are not used are rows of 0.
+    # Least squares with the terms 1, t and, for quadratics, t²; unused frames are rows of 0.
     time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
     is_quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
     square = time**2 * is_quadratic
@@ -253,11 +252,11 @@ def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
 FRAME_S = 0.1
 #: Frames between the starts of two windows whose focal tracks are chosen together.
 STRIDE = 15
-#: The files of the boxes, of which a log has one.
+#: Names of the file with the boxes; a log has one of them.
 ANNOTATIONS = ("annotations.feather", "annotations_with_ego.feather")
 #: The file of the ego poses.
 POSES = "city_SE3_egovehicle.feather"
-#: Cities by their code in the name of a map file.
+#: Cities by their code in map file names.
 _CITIES = {
     "ATX": "austin", "DTW": "dearborn", "MIA": "miami", "PAO": "palo-alto", "PIT": "pittsburgh",
     "WDC": "washington-dc",
@@ -265,7 +264,7 @@ _CITIES = {
 _VEHICLE = OBJECT_TYPES.index("vehicle")
 #: Types that can be scored.
 _SCORED = list(map(OBJECT_TYPES.index, ROAD_USERS))
-#: Fewest frames of an unscored track; tracks with fewer are fragments.
+#: Least frames of an unscored track; tracks with fewer are fragments.
 _UNSCORED_FRAMES = 55
 #: Fewest frames of a track.
 _FEWEST_FRAMES = 10
@@ -289,12 +288,12 @@ _JUMP = 0.35
 _ON_LANE_M = 3.0
 #: Frames over which a change of speed is measured.
 _SMOOTH = 5
-#: Tracks that stay are omitted beyond this distance (metres) from the ego vehicle and every scored track.
+#: Stationary tracks are omitted beyond this distance (metres) from the ego vehicle and every scored track.
 _STAYING_M = 40.0
 
 
 def discover(raw: Path, options: Spacing = Spacing()) -> dict[str, list[RawScenario]]:
-    """Return the windows of the logs of each split below ``raw``; their starts are whole frames apart."""
+    """Return the windows of each split's logs below ``raw``; their starts are whole frames apart."""
     splits: dict[str, list[RawScenario]] = {}
     for split in SPLITS:
         splits[split] = []
@@ -304,7 +303,7 @@ def discover(raw: Path, options: Spacing = Spacing()) -> dict[str, list[RawScena
 
 
 def _windows(log: Path, every_s: float) -> list[RawScenario]:
-    """List the windows of a log; one if its annotations cannot be read."""
+    """List the windows of a log; one window if its annotations cannot be read."""
     try:
         times = feather.read_table(_annotations(log), columns=["timestamp_ns"])["timestamp_ns"].to_numpy()
         frames = int(steps_of_log(np.unique(times))[-1]) + 1
@@ -316,7 +315,7 @@ def _windows(log: Path, every_s: float) -> list[RawScenario]:
 
 
 def _annotations(log: Path) -> Path:
-    """Return the file of the boxes of a log, or where it should be."""
+    """Return the path of a log's boxes, or where they should be."""
     for name in ANNOTATIONS:
         if (log / name).is_file():
             return log / name
@@ -329,7 +328,7 @@ def _starts(frames: int, stride: int) -> range:
 
 
 def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
-    """Read a window, or the first one of a log: the same for all ``options``.
+    """Read a window, or a log's first one; the result does not depend on ``options``.
 
     Raises: DataError naming the file and the field at fault."""
     log_folder = raw.path
@@ -382,8 +381,8 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
 def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_map: LaneMap) -> int:
     """Choose the focal track of the window that begins at frame ``start``; -1 if none qualifies.
 
-    It depends on the log and the frame alone, not on the windows that are cut beside it: the windows at
-    multiples of :data:`STRIDE` share the tracks among them, and any other takes its best one.
+    The choice depends only on the log and the frame, not on other windows: windows at multiples of
+    :data:`STRIDE` have different focal tracks; any other window takes its best candidate.
     """
     starts = _starts(len(log.time_ns), STRIDE)
     if start not in starts:
@@ -397,7 +396,7 @@ def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_m
 
 
 class _Window:
-    """The tracks ``[A]`` of a log within one window ``[A, 110]``, and what they qualify for.
+    """The tracks ``[A]`` of a log within one window ``[A, 110]``, and their roles.
 
     Args:
         slopes: velocities ``[A, N, 2]`` of the whole log.
@@ -422,7 +421,7 @@ class _Window:
         self.now = self.position[:, NUM_OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
-        """Rank the tracks ``[A]`` that may be focal by how much they turn and change speed; -1 for others."""
+        """Rank the focal candidates ``[A]`` by how much they turn and change speed; -1 for other tracks."""
         if not self.candidate.any():
             return np.full(len(self.valid), -1.0)
         step_s = (self.log.time_ns[-1] - self.log.time_ns[0]) / 1e9 / (len(self.log.time_ns) - 1)
@@ -430,7 +429,7 @@ class _Window:
         heading = self.heading[:, self.recorded]
         speed = norm(self.velocity[:, self.recorded])
         path = norm(np.diff(position, axis=1))
-        # The last observed one of the recorded frames, and the steps from it to the last recorded frame.
+        # The last observed recorded frame, and the steps from it to the last recorded frame.
         last = int(self.recorded[:NUM_OBSERVED].sum()) - 1
         ahead = int(np.flatnonzero(self.recorded).max(initial=0)) + 1 - NUM_OBSERVED
         steady = self.now + self.velocity[:, NUM_OBSERVED - 1] * step_s * ahead
@@ -453,9 +452,9 @@ class _Window:
         return np.where(qualifies, turned + sped_up / 10, -1.0)
 
     def categories(self, focal: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
-        """Return the category of each track, and the tracks that belong to the window."""
+        """Return each track's category, and which tracks belong to the window."""
         frames = self.valid.sum(axis=1)
-        # The greatest distance of each track from its first position in the window.
+        # Each track's largest distance from its first position in the window.
         first = first_position(self.position, self.valid)
         moved = np.where(self.valid, norm(self.position - first[:, None]), 0.0).max(axis=1)
         from_focal = norm(self.now - self.now[focal])
@@ -483,11 +482,11 @@ _BUS = OBJECT_TYPES.index("bus")
 def assign_focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]) -> list[int]:
     """Choose a focal track for each window of a log from the ranks ``[W, A]``; -1 where none qualifies.
 
-    No track is focal twice. One window takes a pedestrian or bus, where one qualifies; the others take the
+    No track is focal twice. One window takes a pedestrian or bus, if one qualifies; the others take the
     tracks with the largest sum of ranks, four windows at a time.
     """
     focal = [-1] * len(rank)
-    # Columns of no track, so that each of the windows has a choice.
+    # Columns without a track, so that each window has a choice.
     rank = np.pad(rank, ((0, 0), (0, _TOGETHER)), constant_values=-1.0)
     rare = np.isin(object_type, [_PEDESTRIAN, _BUS])
     best = np.where(rare, rank[:, : len(rare)], -1.0)

@@ -1,6 +1,6 @@
 """Convert between av2's objects and :class:`~trajpred.data.scenario.Scenario`.
 
-av2 writes its tracks as the file of a scenario, which is checked and read as any other.
+av2 writes its tracks to a scenario file, which is checked and read like any other.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
     """Convert an ``ArgoverseScenario`` and an ``ArgoverseStaticMap``.
 
     av2's lane segments have no centrelines: av2 computes them from the boundaries, while our reader takes
-    those of the file. Steps are observed up to the last state that av2 marks as observed, or 50 of 110 where
-    no track has a state around it. Frames that the timestamps show to be lost become steps without states.
+    them from the file. Steps are observed up to the last state that av2 marks as observed, or 50 of 110 if no
+    track has a state around it. Frames lost according to the timestamps become steps without states.
 
     Args:
         static_map: None for no map.
@@ -112,7 +112,7 @@ def _points(elements: list[Any], attribute: str) -> Ragged:
 def to_av2(scenario: Scenario) -> tuple[Any, Any]:
     """Convert to an ``ArgoverseScenario`` and an ``ArgoverseStaticMap`` without rasters.
 
-    Map points without heights get height 0; centrelines, which av2's lane segments do not have, are omitted.
+    Map points without heights get height 0; centrelines, which av2's lane segments lack, are omitted.
 
     Raises: DataError if av2 is not installed.
     """

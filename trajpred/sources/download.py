@@ -1,7 +1,7 @@
 """Download a data set from a public S3 bucket: in parallel, resumable, every file verified.
 
 A file gets its name only after all its bytes have arrived and match the bucket's listing, so an interrupted
-download continues with the files that are missing.
+download continues with the missing files.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from trajpred.data.files import atomic_file, progress_bar
 from trajpred.data.splits import SPLITS
 from trajpred.errors import DataError, require
 
-#: The service on which Argoverse 2 is published; public, no account needed.
+#: The public service that hosts Argoverse 2; no account needed.
 ENDPOINT = "https://s3.us-east-1.amazonaws.com"
 BUCKET = "argoverse"
 PREFIX = "datasets/av2/motion-forecasting"
-#: Objects per listing request, the most that S3 gives.
+#: Objects per listing request, S3's maximum.
 _PAGE = 1000
 #: Bytes of a disk block.
 _BLOCK = 4096
-#: Downloads of a file whose content is cut off or fails verification.
+#: Attempts to download a file whose content is cut off or fails verification.
 _TRIES = 3
-#: Files failing in a row at which the download is given up.
+#: Consecutive failures after which the download is given up.
 _MAX_IN_A_ROW = 50
 
 
 class RemoteFile(NamedTuple):
-    """One object of the bucket: path relative to the data set, bytes, and MD5 where the bucket gives it."""
+    """One object in the bucket: path within the data set, size in bytes, and MD5 if the bucket states it."""
 
     path: str
     size: int
     md5: str | None
 
     def mismatch(self, content: bytes) -> str | None:
-        """Describe how ``content`` differs from the listing; None if it does not."""
+        """Describe how ``content`` differs from the listing; None if it matches."""
         if len(content) != self.size:
             return f"received {len(content)} bytes, {self.size} are listed"
         if self.md5 not in (None, hashlib.md5(content, usedforsecurity=False).hexdigest()):
@@ -89,13 +89,13 @@ def download(
     Args:
         out: target folder.
         splits: folders below ``prefix``.
-        limit: number of scenarios of each split, the first ones; None for all.
+        limit: number of scenarios per split, the first ones; None for all.
         workers: number of simultaneous downloads.
         endpoint: URL of the S3 service.
         bucket: name of the bucket.
         prefix: folder of the data set in the bucket.
-        retries: of a failed request.
-        pause_s: seconds before the first retry; doubled each time, at most 15.
+        retries: number of retries of a failed request.
+        pause_s: seconds before the first retry; doubled each time, up to 15.
         progress: show progress bars.
 
     Raises:
@@ -126,7 +126,7 @@ class _Remote:
         self.where = f"{endpoint}/{bucket}"
         self.prefix = prefix.strip("/")
         self.error: tuple[type[Exception], ...] = (exceptions.BaseError, OSError)  # OSError: not found
-        # Endpoint and addressing are explicit, so that AWS_* variables cannot redirect the requests.
+        # Endpoint and addressing are explicit, so that AWS_* variables cannot redirect requests.
         config: Any = {"endpoint": endpoint, "region": "us-east-1", "virtual_hosted_style_request": False}
         client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(minutes=1)}
         pause = {"init_backoff": timedelta(seconds=pause_s), "max_backoff": timedelta(seconds=15), "base": 2}
@@ -157,7 +157,7 @@ class _Remote:
             raise DataError(f"{self.where} has no scenario below {start}{split}/", field="prefix")
 
     def _objects(self, folder: str, page: int) -> Iterator[dict[str, Any]]:
-        """Yield every object below ``folder``; a listing that is cut off continues after its last object."""
+        """Yield every object below ``folder``; an interrupted listing continues after its last object."""
         last: str | None = None
         tries = 0
         while True:
@@ -227,7 +227,7 @@ def _download_all(
     size = sum(file.size for file in files)
     bar = progress_bar(total=size, unit="B", unit_scale=True, shown=progress)
     try:
-        # Its threads are daemons: a request that is being retried does not delay the end of the process.
+        # Its threads are daemons: a retrying request does not delay the end of the process.
         with bar, ThreadPool(workers) as pool:
             results = pool.imap_unordered(partial(_download_one, remote, out), files)
             for _ in files:

@@ -1,8 +1,8 @@
-"""Read pickles of plain data without executing anything: containers, numbers, texts, NumPy arrays.
+"""Read pickles of plain data without executing anything: containers, numbers, strings, NumPy arrays.
 
-A pickle is a program. Its instructions are followed here one by one, and the few calls that plain data need
-(:data:`CALLS`) are descriptions of values: nothing that a file names is imported. Any other instruction or
-name is an error.
+A pickle is a program. Its instructions are followed one by one, and the few calls that plain data need
+(:data:`CALLS`) are treated as descriptions of values: nothing a file names is imported. Any other instruction
+or name is an error.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from trajpred.sources.reading import readable
 
 #: Largest file.
 MAX_BYTES = 2**31
-#: Types of the elements of arrays: booleans, numbers, texts and bytes of a fixed length, never objects.
+#: Element types of arrays: booleans, numbers, strings and bytes of a fixed length, never objects.
 _ELEMENTS = re.compile(r"b1|[iu][1248]|f[248]|[US]\d{1,4}")
-#: Types of keys and of elements of sets, and of tuples there. Others may take any time to hash.
+#: Types of keys and set elements, also within tuples. Other types may take arbitrarily long to hash.
 _KEYS = (str, bytes, int, float, bool, type(None))
-#: The instructions that put their argument on the stack.
+#: Instructions that push their argument on the stack.
 _CONSTANTS = {
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING",
     "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE",
     "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
 }  # fmt: skip
-#: The values and the empty containers that have instructions of their own.
+#: Values and empty containers with instructions of their own.
 _SINGLE = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {
     "EMPTY_TUPLE": tuple,
@@ -43,9 +43,9 @@ _EMPTY: dict[str, Callable[[], Any]] = {
 
 
 def read_pickle(path: Path) -> Any:
-    """Return the content of a file: dicts, lists, tuples, sets, numbers, texts, bytes and arrays.
+    """Return the content of a file: dicts, lists, tuples, sets, numbers, strings, bytes and arrays.
 
-    Ordered and default dicts are dicts. Arrays cannot be written to.
+    Ordered and default dicts become dicts. Arrays are read-only.
 
     Raises: DataError naming the file if it contains anything else, is damaged or is too large.
     """
@@ -78,11 +78,11 @@ class _Name:
 
 
 class _Unfinished:
-    """An array, or the type of its elements, before the instruction that gives its content.
+    """An array, or its element type, before the instruction that gives its content.
 
     Attributes:
         finish: returns the value from the content.
-        places: where the memo has it.
+        places: its numbers in the memo.
     """
 
     def __init__(self, finish: Callable[[Any], Any]) -> None:
@@ -96,7 +96,7 @@ class _Machine:
     Attributes:
         stack: the values above the last mark.
         below: the stacks below each mark.
-        memo: values that are used again, by number.
+        memo: values for reuse, by number.
         unfinished: number of arrays without content.
     """
 
@@ -219,7 +219,7 @@ class _Machine:
         self.stack.append(value)
 
     def _finish(self, value: Any, content: Any) -> None:
-        """Give an array its content, wherever it is remembered."""
+        """Give an array its content, wherever it is stored."""
         require(isinstance(value, _Unfinished), "object", f"is a {type(value).__name__} with attributes")
         finished = value.finish(content)
         for place in value.places:
@@ -229,8 +229,8 @@ class _Machine:
 
 
 def _name(text: str) -> _Name:
-    """Return a name that data may refer to. Raises: DataError if it is another one."""
-    # What earlier versions of Python, and later ones of NumPy, call the same.
+    """Return a name that data may refer to. Raises: DataError for any other."""
+    # Names in earlier versions of Python and later versions of NumPy.
     text = text.replace("__builtin__.", "builtins.", 1).replace("numpy._core.", "numpy.core.", 1)
     known = text in CALLS or text in _TYPES
     require(known, "name", f"asks for {quoted(text)}, which is no part of data: nothing is executed")
@@ -254,7 +254,7 @@ def _frozenset(items: Any) -> frozenset[Any]:
 
 
 def _element_type(text: Any, *_: Any) -> _Unfinished:
-    """Return the type of the elements of an array, whose byte order follows."""
+    """Return an array's element type, whose byte order follows."""
     is_plain = type(text) is str and _ELEMENTS.fullmatch(text) is not None
     require(is_plain, "dtype", f"is {quoted(text)}: arrays must hold numbers or texts")
 
@@ -267,7 +267,7 @@ def _element_type(text: Any, *_: Any) -> _Unfinished:
 
 
 def _array(*_: Any) -> _Unfinished:
-    """Return an array whose shape, type and bytes follow; what it was made of says nothing."""
+    """Return an array whose shape, type and bytes follow; its arguments are meaningless."""
 
     def finish(content: Any) -> NDArray[Any]:
         *_, shape, dtype, is_fortran, elements = content
@@ -302,7 +302,7 @@ def _encoded(text: Any, encoding: Any) -> bytes:
 
 
 def _bytes(content: Any = b"", encoding: Any = "latin-1") -> bytes:
-    """Return bytes; a number would ask for that many zeros."""
+    """Return bytes; a number would mean that many zeros."""
     if type(content) is str:
         return _encoded(content, encoding)
     require(type(content) is bytes, "bytes", "must consist of bytes")
@@ -321,7 +321,7 @@ def _set(items: Any = ()) -> set[Any]:
     return set(_frozenset(items))
 
 
-#: The calls that describe data.
+#: Calls that describe data.
 CALLS: dict[str, Callable[..., Any]] = {
     "numpy.dtype": _element_type,
     "numpy.core.multiarray._reconstruct": _array,
@@ -335,7 +335,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "builtins.bytearray": _bytes,
     "_codecs.encode": _encoded,
 }
-#: Types that data name without calling them: for arrays, and for the defaults of dicts.
+#: Types named without a call: for arrays, and for the defaults of dicts.
 _TYPES = {"numpy.ndarray"}
 for _type in ("int", "long", "float", "bool", "str", "unicode", "list", "dict", "set"):
     _TYPES.add(f"builtins.{_type}")

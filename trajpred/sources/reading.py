@@ -23,7 +23,7 @@ from trajpred.data.checks import row_of
 from trajpred.data.files import require_file
 from trajpred.errors import MAX_QUOTED, DataError, quoted, require, require_finite, shortened
 
-#: What unreadable files raise.
+#: Exceptions raised by unreadable files.
 _UNREADABLE: tuple[type[Exception], ...] = (
     pa.ArrowException,
     ElementTree.ParseError,
@@ -75,13 +75,13 @@ def only_file(folder: Path, pattern: str) -> Path:
 # ----------------------------------------------------------------------------------- broken parts of maps
 
 
-#: How many parts of a kind a summary names.
+#: Number of parts of each kind that a summary names.
 MAX_NAMED = 10
 
 
 @dataclass
 class MapProblems:
-    """The parts of a map file that were left out, so that the rest could be read.
+    """The parts of a map file that were left out in order to read the rest.
 
     Attributes:
         left_out: for each kind of part (``lanelet``, ``road``, ``link`` …) the reasons by the part's name.
@@ -100,12 +100,12 @@ class MapProblems:
         return bool(self.left_out)
 
     def add(self, kind: str, name: str, reason: str) -> None:
-        """Record a part that is left out; of several reasons the first one stays."""
+        """Record a part as left out; the first of several reasons is kept."""
         self.left_out.setdefault(kind, {}).setdefault(name, reason)
 
     @contextmanager
     def leaving_out(self, kind: str, name: str) -> Iterator[None]:
-        """Leave a part out, and go on, if reading it raises a DataError."""
+        """Leave a part out and continue if reading it raises a DataError."""
         try:
             yield
         except DataError as error:
@@ -116,18 +116,18 @@ class MapProblems:
         return name in self.left_out.get(kind, ())
 
     def summaries(self) -> list[str]:
-        """Describe each kind: how many were left out, the names of the first ones, and the first reason."""
+        """Describe each kind: how many were left out, the first names, and the first reason."""
         return [_summary(kind, reasons) for kind, reasons in self.left_out.items()]
 
     def warn(self, path: Path) -> None:
         """Warn about what was left out of the file ``path``, if anything was."""
         if self:
-            # The caller of the reader, which calls this.
+            # Attribute the warning to the caller of the reader, which calls this.
             warnings.warn(f"{path}: {'; '.join(self.summaries())}", stacklevel=3)
 
 
 def require_lanes(count: int, problems: MapProblems) -> None:
-    """Raise DataError if a map has no lane, which names what was left out of it."""
+    """Raise a DataError that names what was left out if a map has no lane."""
     if count:
         return
     sentence = "the map has no lane that road users drive on"
@@ -186,7 +186,7 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def number(element: Element, name: str, default: float | None = None) -> float:
-    """Return an attribute as a finite number. Raises: DataError if it is missing or is no such number."""
+    """Return an attribute as a finite number. Raises: DataError if it is missing or not such a number."""
     text = element.get(name)
     if text is None and default is not None:
         return default
@@ -215,7 +215,7 @@ def integer(text: str | None, field: str) -> int:
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Return whether a column holds text, dictionary-encoded or not."""
+    """Return whether a column contains text, dictionary-encoded or not."""
     value = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
     return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
 
@@ -256,12 +256,12 @@ def finite(table: pa.Table, name: str) -> NDArray[Any]:
 
 
 def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Return for each row its text's index among the sorted distinct texts of the column, and those texts."""
+    """Return each row's index among the column's sorted distinct texts, and these texts."""
     column = table[name]
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     codes = column.unify_dictionaries().combine_chunks()
-    # The dictionary of a table that was filtered may contain unused texts.
+    # The dictionary of a filtered table may contain unused texts.
     used, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
     try:
         texts: list[str] = codes.dictionary.take(used).to_pylist()
@@ -289,14 +289,14 @@ def of_tracks(values: NDArray[Any], row: NDArray[np.int64], num_tracks: int, fie
 
 
 def sizes_of(size: NDArray[np.float64], row: NDArray[np.int64], num_tracks: int) -> NDArray[np.float64]:
-    """Return the sizes ``[A, 2]`` of tracks: the medians of those of their states that are positive.
+    """Return the sizes ``[A, 2]`` of tracks: the medians over states with a positive size.
 
     Args:
         size: ``[N, 2]`` metres, the length and width of each state; NaN or 0 where unknown.
         row: ``[N]`` the track of each state.
 
     Returns:
-        NaN where no state has one.
+        NaN for tracks without any.
     """
     median = np.full((num_tracks, 2), np.nan)
     for axis, values in enumerate(size.T):
@@ -329,11 +329,11 @@ class RawScenario:
     Attributes:
         name: its name, unique within a split; in messages and in the records of a store.
         path: the file or folder that contains it. The scenario is prepared again when the content of the
-            file, or of a file in the folder, changes, or that of a file that ``part`` names.
-        part: which part of ``path`` it is, as the source counts: the number of a sequence in a pack, the
-            first step of a window, with the name of its recording where a file has several; None for the
-            whole, or for the first window.
-        recording: the drive, log or file of which it is a window, so that halves of a split never share a
+            file, of a file in the folder, or of a file named by ``part`` changes.
+        part: the part of ``path``, as the source counts: the number of a sequence in a pack, or the first
+            step of a window, with the name of its recording if a file has several; None for the whole, or for
+            the first window.
+        recording: the drive, log or file that it is a window of, so that halves of a split never share a
             recording; empty if it is the only window.
 
     Example:

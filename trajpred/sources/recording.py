@@ -31,24 +31,24 @@ from trajpred.sources.reading import MAX_STATES, sizes_of, text_codes
 from trajpred.sources.tables import CLASSES, Column
 from trajpred.sources.windows import ROAD_USERS, SHORTEST_S, Windows, roles
 
-#: Faster steps (m/s) are a mistake of units or ids.
+#: Steps faster than this (m/s) show wrong units or ids.
 FASTEST = 80.0
-#: Where nearly all are slower (m/s), too.
+#: If nearly all steps are slower than this (m/s), units or ids are wrong, too.
 SLOWEST = 0.05
 #: Speed (m/s) from which a heading is compared with the motion.
 MOVING = 2.0
-#: Greatest median difference (radians) between them.
+#: Largest median difference (radians) between heading and motion.
 ASKEW = np.pi / 6
-#: A median length of vehicles (metres) beyond these two is a mistake of units.
+#: Median vehicle lengths (metres) outside these limits show wrong units.
 SHORTEST_M = 2.0
 LONGEST_M = 12.0
-#: Fewest seconds between states; 1 kHz is the highest rate.
+#: Least seconds between states; 1 kHz is the highest rate.
 SHORTEST_STEP_S = 0.001
-#: Times that are farther than this (seconds) from all others are mistakes, if they are too few for a window.
+#: Times farther than this (seconds) from all others are mistakes if they are too few for a window.
 PAUSE_S = 86_400.0
-#: Share of distinct times among rows below which float32 may have rounded them.
+#: Share of distinct times among rows below which float32 may have rounded times.
 ROUNDED = 0.1
-#: Largest deviation of given speeds from those of the positions.
+#: Largest ratio between given speeds and speeds from positions.
 SPEED_RATIO = 1.1
 
 
@@ -65,7 +65,7 @@ class Recording:
         velocity: ``[N, 2]`` m/s.
         size: ``[A, 2]`` metres, length and width; NaN where unknown.
         step_s: median seconds between two states of a track.
-        warnings: what looks wrong, with a figure, by kind.
+        warnings: what looks wrong, with the figure, by kind.
     """
 
     time: NDArray[np.float64]
@@ -125,9 +125,9 @@ class Recording:
         )
 
     def between(self, first_s: float, last_s: float) -> Recording:
-        """Return the states from one second up to another, with times since the first of the whole recording.
+        """Return the states between two times, with times since the first state of the whole recording.
 
-        A recording that lies between them is returned as it is. Raises: DataError if there is no state.
+        A recording within this range is returned unchanged. Raises: DataError if there is no state.
         """
         if first_s <= self.time[0] and self.time[-1] < last_s:
             return self
@@ -143,7 +143,7 @@ class Recording:
         )
 
     def facts(self) -> dict[str, str]:
-        """Return what is shown of a recording."""
+        """Return the facts about a recording."""
         kinds, counts = np.unique(self.object_type, return_counts=True)
         classes = ", ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True))
         low = self.position.min(axis=0)
@@ -168,9 +168,9 @@ class Recording:
         return float(self.time[-1] - self.time[0]) + self.step_s
 
     def windows(self, options: Windows) -> dict[int, float]:
-        """Return for each window its first step, and the time of the last state in its observed seconds.
+        """Return each window's first step, and the time of the last state in its observed seconds.
 
-        Windows without a road user at the end of the observed seconds are omitted.
+        Windows without a road user at the last observed step are omitted.
 
         Raises: DataError if the recording is too short.
         """
@@ -180,7 +180,7 @@ class Recording:
         first_end = options.observe_s - options.unknown_before(recorded, step_s) * step_s + self.time[0]
         seen = self.time[np.isin(self.object_type, ROAD_USERS)[self.track]]
         gap_s = longest_gap_s(self.step_s, step_s)
-        # Only the windows whose observed seconds end soon after a state: a recording may pause for days.
+        # Only windows whose observed seconds end soon after a state: a recording may pause for days.
         every_s = starts.step * step_s
         number = np.unique(np.floor((seen - first_end) / every_s).astype(np.int64))
         near = number[:, None] + np.arange(math.ceil(gap_s / every_s) + 2)
@@ -257,7 +257,7 @@ def _states(table: pa.Table, names: dict[str, str]) -> pa.Table:
 
 
 def _by_track_and_time(track: NDArray[np.int64], time: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-    """Return the rows by track and time, one for each time of a track, and the number of the others."""
+    """Return the rows by track and time without repeated times, and the number of rows dropped."""
     order = np.lexsort((time, track))
     repeats = np.zeros(len(order), np.bool_)
     repeats[1:] = (np.diff(track[order]) == 0) & (np.diff(time[order]) == 0)
@@ -271,7 +271,7 @@ def _require_radians(heading: NDArray[np.float64], column: str) -> None:
 
 
 def _require_rows(table: pa.Table, correct: NDArray[np.bool_], column: str, problem: str) -> None:
-    """Raise DataError about a column that names the first row ``[N]`` that is not correct."""
+    """Raise a DataError about a column that names the first incorrect row ``[N]``."""
     wrong = np.flatnonzero(~correct)
     if not len(wrong):
         return
@@ -299,7 +299,7 @@ def _require_one_clock(table: pa.Table, is_state: NDArray[np.bool_], column: str
 
 
 def _require_resolved(time: NDArray[np.float64], column: str) -> None:
-    """Raise DataError about times ``[N]`` that float32 has rounded, so that few of them are distinct."""
+    """Raise DataError about times ``[N]`` of which few are distinct, since float32 has rounded them."""
     resolution = float(np.spacing(np.float32(np.abs(time).max())))
     distinct = np.unique(time)
     least = np.diff(distinct).min(initial=np.inf)
@@ -309,7 +309,7 @@ def _require_resolved(time: NDArray[np.float64], column: str) -> None:
 
 
 def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], names: dict[str, str]) -> float:
-    """Return the median seconds between two states of a track. Raises: DataError if that is not a step."""
+    """Return the median seconds between a track's states. Raises: DataError if they are implausible."""
     steps = np.diff(time)[np.diff(track) == 0]
     require(len(steps) > 0, names["track"], "no track has two states: is the column of tracks right?")
     short, step_s, long = np.quantile(steps, (0.1, 0.5, 0.75)).tolist()
@@ -363,7 +363,7 @@ def _oddities(
 
 
 def _odd_sizes(length: NDArray[np.float64]) -> dict[str, str]:
-    """Describe lengths ``[V]`` of vehicles that look wrong."""
+    """Describe vehicle lengths ``[V]`` that look wrong."""
     known = length[np.isfinite(length)]
     usual = float(np.median(known)) if len(known) else SHORTEST_M
     if SHORTEST_M <= usual <= LONGEST_M:
@@ -374,7 +374,7 @@ def _odd_sizes(length: NDArray[np.float64]) -> dict[str, str]:
 def _types(
     classes: pa.ChunkedArray, track: NDArray[np.int64], mapping: dict[str, Column]
 ) -> tuple[NDArray[np.str_], dict[str, str]]:
-    """Return the object type ``[A]`` of each track, its most frequent known one, and what is odd about them.
+    """Return each track's most frequent known object type ``[A]``, and what is odd about the types.
 
     Args:
         classes: ``[N]`` the class of each state.

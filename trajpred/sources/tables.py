@@ -1,4 +1,4 @@
-"""Read tables with a row per state of a road user: CSV and parquet, as a mapping of their columns says.
+"""Read CSV and parquet tables with a row per state of a road user, by a mapping of their columns.
 
 A mapping has entries ``role=column`` or ``role=column:unit``; docs/how-to/own-data.md describes the language.
 Units are stated, never guessed.
@@ -26,7 +26,7 @@ from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, quoted, require, shortened
 from trajpred.sources.reading import is_text, readable, require_small_groups
 
-#: What a column is for, and the kind of its values.
+#: Roles of columns, and the kinds of their values.
 ROLES = {
     "recording": "text",
     "track": "text",
@@ -42,7 +42,7 @@ ROLES = {
 }
 #: The roles that a mapping must have.
 NEEDED = ("track", "time", "x", "y")
-#: The factor of each unit by the kind of values. Times and angles must state theirs, others are m and m/s.
+#: Factor of each unit, by kind of value. Times and angles must state a unit; the defaults are m and m/s.
 UNITS = {
     "text": {},
     "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "iso": 1.0},
@@ -56,9 +56,9 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)hz|\{(\w+)\}hz")
 _COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 #: A date and time that ends in a zone.
 _ZONE = r"(Z|[+-]\d\d:?(\d\d)?)$"
-#: The encoding of files that begin with these bytes; others are UTF-8.
+#: Encodings of files by their first bytes; other files are UTF-8.
 _ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-#: What a file that is no table with the expected columns says first.
+#: Start of the message for a file that is not a table with the expected columns.
 _NO_NUMBER = re.compile(r"In CSV column #(\d+): .*?invalid value '(.*)'", re.DOTALL)
 #: The object type of each class, in lower case; any other is ``unknown``.
 CLASSES = {
@@ -79,13 +79,13 @@ class Preset(NamedTuple):
 
     Attributes:
         columns: the mapping; a role with ``?`` may be missing.
-        files: regular expression of the names of its files; those of one ``recording`` are read together. The
-            ids of tracks are unique within files of a ``kind``.
-        metadata: files beside them with a row per track, or one row, that have the other columns.
-        header: names of the columns of files without a line of names.
-        origin: latitude and longitude of the origin of its Lanelet2 maps.
-        origin_columns: columns of the metadata with that origin instead: easting and northing in UTM, and
-            latitude and longitude of a place in the zone, which is the origin if the others are missing.
+        files: regular expression for its file names; files of one ``recording`` are read together. Track ids
+            are unique within files of a ``kind``.
+        metadata: accompanying files with the other columns, with one row per track or one row in all.
+        header: column names of files without a header.
+        origin: latitude and longitude of its Lanelet2 maps' origin.
+        origin_columns: metadata columns with the origin instead: easting and northing in UTM, and latitude
+            and longitude of a place in the zone, which is the origin if the first two are missing.
     """
 
     columns: str
@@ -96,21 +96,21 @@ class Preset(NamedTuple):
     origin_columns: tuple[str, ...] = ()
 
     def matches(self, name: str) -> bool:
-        """Return whether a file of this name is one of the data set."""
+        """Return whether a file with this name belongs to the data set."""
         return re.fullmatch(self.files, name) is not None
 
     def recording_of(self, path: Path) -> str:
-        """Return the name of the recording of a file, or its stem if it is not named like the data set's."""
+        """Return a file's recording, or its stem if it is not named like the data set's files."""
         match = re.fullmatch(self.files, path.name)
         return match["recording"] if match else path.stem
 
     def kind_of(self, path: Path) -> str:
-        """Return the kind of a file of a recording, "" if it has none."""
+        """Return the kind of a recording's file, "" if it has none."""
         match = re.fullmatch(self.files, path.name)
         return (match.groupdict().get("kind") or "") if match else ""
 
     def metadata_of(self, path: Path) -> list[Path]:
-        """Return the files with metadata beside a file."""
+        """Return the metadata files beside a file."""
         return [path.with_name(pattern.format(self.recording_of(path))) for pattern in self.metadata]
 
 
@@ -189,14 +189,14 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Column:
-    """Where the values of a role are, and what they are in.
+    """Column and unit of a role's values.
 
     Attributes:
-        name: of the column; of a type also an object type for all.
-        optional: it may be missing.
-        factor: to seconds, metres, radians or m/s.
+        name: name of the column; for a type also an object type for all.
+        optional: whether it may be missing.
+        factor: factor to seconds, metres, radians or m/s.
         rate: name of the column with the frames per second.
-        is_corner: the position is that of the corner of a box along the axes, with the smallest numbers.
+        is_corner: positions are corners of axis-aligned boxes, with the smallest coordinates.
         is_down: the y axis of the table points down.
         is_bearing: angles are clockwise from north, the y axis.
         is_iso: times are dates and times as text.
@@ -215,7 +215,7 @@ class Column:
 
 
 def parse_columns(preset: Iterable[str], own: Iterable[str] = ()) -> dict[str, Column]:
-    """Parse the entries of a mapping, of which ``own`` replace those of the same role of a preset.
+    """Parse the entries of a mapping; ``own`` entries replace a preset's entries for their roles.
 
     Raises: DataError about ``columns``.
     """
@@ -295,13 +295,13 @@ def _refuse(role: str, name: str, word: str) -> None:
 def read_rows(
     path: Path, columns: Mapping[str, Column], preset: Preset, only: Sequence[str] = ()
 ) -> pa.Table:
-    """Read the columns of a file and of the metadata beside it, one for each role of :data:`ROLES`.
+    """Read one column for each of :data:`ROLES`, from a file and the metadata beside it.
 
-    Numbers are in seconds, metres, radians and m/s; those of optional columns that are missing are NaN. Types
-    are the text of the file. Without a column of recordings all are of "".
+    Numbers are in seconds, metres, radians and m/s, NaN for missing optional columns. Types are text as in
+    the file. Without a recording column, every row has recording "".
 
     Args:
-        only: read the rows of these recordings.
+        only: recordings whose rows to read.
 
     Raises: DataError naming the file and the column.
     """
@@ -336,7 +336,7 @@ def read_rows(
 
 
 def numbers_beside(path: Path, preset: Preset, names: Sequence[str]) -> list[float]:
-    """Return the number of each column in the metadata beside a file; NaN where there is none.
+    """Return the value of each column in the metadata beside a file; NaN if there is none.
 
     Raises: DataError naming the file and the column.
     """
@@ -355,7 +355,7 @@ def numbers_beside(path: Path, preset: Preset, names: Sequence[str]) -> list[flo
 
 
 def _rate_in_comments(path: Path, name: str, rows: int) -> pa.Array | None:
-    """Return the rate that a comment at the top of a file states as ``name: RATE``; None without."""
+    """Return the rate stated as ``name: RATE`` in a comment at the top of a file; None if there is none."""
     if path.suffix == ".parquet":
         return None
     for comment in _sniff(path).comments:
@@ -366,7 +366,7 @@ def _rate_in_comments(path: Path, name: str, rows: int) -> pa.Array | None:
 
 
 def _absent(rows: int, role: str, column: Column, files: Sequence[Path], preset: Preset) -> pa.Array:
-    """Return the values of a column that no file has: one type for all, or none.
+    """Return the values of a column that no file has: one type for all rows, or none.
 
     Raises: DataError if the column is needed.
     """
@@ -385,7 +385,7 @@ def _kind(role: str) -> pa.DataType:
 
 
 def column_names(path: Path, preset: Preset) -> list[str]:
-    """Return the names of the columns of a file; without a line of names those of the preset, or 1, 2, ….
+    """Return a file's column names; without a header, the preset's names, or 1, 2, ….
 
     Raises: DataError; OSError or pa.ArrowException.
     """
@@ -399,7 +399,7 @@ def column_names(path: Path, preset: Preset) -> list[str]:
 
 
 def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> dict[str, int]:
-    """Return the number of rows of each recording in a file, by one pass; empty if it has no such column."""
+    """Return the number of rows per recording of a file, in one pass; empty without a recording column."""
     with readable(path, "table"):
         names = column_names(path, preset)
         column = columns.get("recording")
@@ -414,7 +414,7 @@ def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> 
 
 
 def _find(name: str, names: Sequence[str]) -> str | None:
-    """Return the column of this name, in any case if there is no other."""
+    """Return the column of this name; case is ignored if that is unambiguous."""
     if name in names:
         return name
     alike = [other for other in names if other.strip().lower() == name.lower()]
@@ -422,14 +422,14 @@ def _find(name: str, names: Sequence[str]) -> str | None:
 
 
 class Layout(NamedTuple):
-    """How a CSV file is written.
+    """The dialect of a CSV file.
 
     Attributes:
         delimiter: a blank stands for any white space.
-        cells: those of the first line that is neither empty nor a comment, which begins with ``#``.
-        skipped: number of the lines before it.
-        comments: the comments among those.
-        encoding: of the text.
+        cells: cells of the first line that is neither empty nor a comment (``#``).
+        skipped: number of lines before that line.
+        comments: the comments among these lines.
+        encoding: text encoding.
         decimal: the decimal point.
     """
 
@@ -442,12 +442,12 @@ class Layout(NamedTuple):
 
     @property
     def has_names(self) -> bool:
-        """Whether the first line has the names of columns: none of them is a number."""
+        """Whether the first line is a header: none of its cells is a number."""
         return not any(_is_number(cell) for cell in self.cells)
 
 
 def _sniff(path: Path) -> Layout:
-    """Find out how a CSV file is written. Raises: DataError if it has no line."""
+    """Detect the dialect of a CSV file. Raises: DataError if it has no line."""
     with pa.input_stream(str(path)) as file:
         start = file.read(2**16)
     encoding = _ENCODINGS.get(start[:2], "utf-8-sig")
@@ -493,7 +493,7 @@ def _is_number(text: str) -> bool:
 def _read(
     path: Path, names: list[str], here: Mapping[str, str], only: Sequence[str], is_iso: bool = False
 ) -> pa.Table:
-    """Read the column ``here`` of each role, named by the role."""
+    """Read the column of each role in ``here``, renamed to the role."""
     types: dict[str, pa.DataType] = {}
     for role, name in here.items():
         require(names.count(name) == 1, name, "column is duplicated")
@@ -511,7 +511,7 @@ def _read(
 
 
 def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Iterator[pa.Table]:
-    """Read columns of a file in batches; times in parquet keep a type of their own.
+    """Read columns of a file in batches; times in parquet keep their type.
 
     Raises: DataError about a column with text instead of numbers.
     """
@@ -556,12 +556,12 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
 
 
 def _comment(row: csv.InvalidRow) -> str:
-    """Skip the comments between rows, whose number of columns is another one."""
+    """Skip comments between rows, which differ in the number of columns."""
     return "skip" if row.text.startswith("#") else "error"
 
 
 def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    """Convert a column of parquet, unless it is one of dates, times or durations."""
+    """Convert a parquet column, unless it has dates, times or durations."""
     if pa.types.is_temporal(column.type):
         return column
     try:
@@ -596,7 +596,7 @@ def _seconds(column: pa.ChunkedArray, unit: Column) -> NDArray[np.float64]:
 
 
 def _moments(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return dates and times as in ISO 8601 as moments; those without a zone are in UTC."""
+    """Parse dates and times in ISO 8601; without a zone they are in UTC."""
     text = pc.utf8_trim_whitespace(text)
     zoned = pc.fill_null(pc.match_substring_regex(text, rf"[T :]\d\d.*{_ZONE}"), False)
     full = pc.if_else(zoned, text, pc.binary_join_element_wise(text, "Z", ""))
@@ -604,7 +604,7 @@ def _moments(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _joined(table: pa.Table, meta: Path, role: str, column: str, track: str) -> pa.ChunkedArray | None:
-    """Return a column of metadata for each row of a table, by its track or of the only row; None without."""
+    """Return a metadata column for each row of a table, by track or from the only row; None if missing."""
     names = column_names(meta, Preset(""))
     found = _find(column, names)
     if found is None:
@@ -625,7 +625,7 @@ def _joined(table: pa.Table, meta: Path, role: str, column: str, track: str) -> 
 
 
 def _in_units(table: pa.Table, columns: Mapping[str, Column]) -> pa.Table:
-    """Convert all numbers, and add the columns of the roles that the mapping lacks."""
+    """Convert all numbers, and add columns for roles missing from the mapping."""
     values: dict[str, Any] = {}
     for role, kind in ROLES.items():
         if kind == "text":

@@ -1,9 +1,9 @@
-"""Scenarios as rows of Arrow columns, which docs/concepts/store.md lists: encode one, decode many at once.
+"""Scenarios as rows of Arrow columns (docs/concepts/store.md): encode one, decode many at once.
 
 The *parts* of a row are its columns as arrays; strings are UTF-8 bytes, and a list of strings makes two
 parts, all bytes and the lengths. :class:`Rows` finds the parts of a row without reading others;
 :func:`decode` and :func:`decode_batch` concatenate the parts of ``S`` rows and decode them together. They
-expect the parts that :func:`encode_row` made: checksums recognise others.
+expect parts made by :func:`encode_row`; checksums detect others.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FINEST_VELOCITY = 2.0**-14
 HEADING_UNIT = np.pi / 2**15
 #: Units of a full turn.
 HEADINGS = 2**16
-#: Maximum size of a row, a thousand times the usual one.
+#: Maximum size of a row, a thousand times the usual size.
 MAX_BYTES = 2**26
 
 LANE_CODES = ("lane_type", "left_mark", "right_mark")
 IDS = ("lane_id", "left_neighbor", "right_neighbor", "crossing_id", "drivable_area_id")
-#: Rows of lane ids, one for each lane.
+#: Columns with a row of lane ids for each lane.
 ID_ROWS = ("predecessors", "successors")
 POLYLINES = (
     "centerline",
@@ -161,7 +161,7 @@ def _encode_tracks(tracks: Tracks, origin: NDArray[np.float64]) -> dict[str, Any
     """Encode the tracks; only valid states are stored."""
     valid = tracks.valid
     velocity = tracks.velocity[valid]
-    # The smallest power of two, m/s, in units of which all velocities fit into int16.
+    # The smallest power of two (m/s) as a unit for which all velocities fit into int16.
     largest = np.abs(velocity).max(initial=0.0) / np.iinfo(np.int16).max
     unit = float(2.0 ** np.ceil(np.log2(max(largest, FINEST_VELOCITY))))
     turn = np.remainder(tracks.heading[valid], 2 * np.pi)
@@ -214,10 +214,10 @@ def _to_mm(xy: NDArray[np.float64], origin: NDArray[np.float64], name: str) -> N
 
 
 class Rows:
-    """The rows of a ``SCHEMA`` batch, of which only the offsets are copied.
+    """The rows of a ``SCHEMA`` batch; only offsets are copied.
 
     Args:
-        batch: without nulls.
+        batch: a batch without nulls.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -236,7 +236,7 @@ class Rows:
 
 
 def _parts(column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
-    """Yield the entries of all rows, and their offsets ``[rows + 1]``, of each part of a column."""
+    """Yield, for each part of a column, the entries of all rows and their offsets ``[rows + 1]``."""
     if pa.types.is_string(column.type):
         yield _letters(column)
     elif not pa.types.is_list(column.type):
@@ -256,7 +256,7 @@ def _parts(column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]
 def _letters(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return all bytes of ``texts`` ``[N]``, and their offsets ``[N + 1]``."""
     _, ends, letters = texts.buffers()
-    offsets = np.frombuffer(ends or bytes(4), np.int32)[: len(texts) + 1]  # of no texts, Arrow has no buffer
+    offsets = np.frombuffer(ends or bytes(4), np.int32)[: len(texts) + 1]  # Arrow: no buffer without texts
     values = np.frombuffer(letters or b"", np.uint8)
     return values, offsets
 
@@ -359,7 +359,7 @@ def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
 
 
 def _decode_sizes(columns: dict[str, Ragged]) -> NDArray[np.float64]:
-    """``[A, 2]`` sizes of the tracks, unknown in the rows that have none."""
+    """Return the tracks' sizes ``[A, 2]``, unknown for rows without any."""
     sizes = columns["size"]
     tracks = columns["object_type"].lengths
     size = np.full((tracks.sum(), 2), np.nan)
@@ -386,7 +386,7 @@ def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
 
 
 def _nested(name: str, columns: dict[str, Ragged]) -> Ragged:
-    """Divide a part into rows whose lengths are in another part."""
+    """Divide a part into rows, with the lengths from another part."""
     return Ragged.from_lengths(columns[name].values, columns[f"{name}_lengths"].values)
 
 

@@ -46,9 +46,9 @@ from trajpred.store.reader import (
     unsealed,
 )
 
-#: What to do about scenarios that the new store would lack.
+#: Advice about scenarios that the new store would lack.
 ALLOW = "allow the loss with --overwrite"
-#: Entries of a manifest that an error does not list: a hash, and nested records.
+#: Manifest entries that an error does not list: a hash, and nested records.
 NOT_LISTED = ("config", "extended", "options")
 #: Empty file, locked by the current run; the operating system releases the lock when the process ends.
 LOCK = ".lock"
@@ -57,14 +57,14 @@ _SCRATCH = ".unfinished-"
 
 @dataclass(frozen=True)
 class Summary:
-    """What :func:`prepare` did.
+    """The result of :func:`prepare`.
 
     Attributes:
         scenarios: by split, the number of scenarios in the store.
         skipped: by split and name, why scenarios were skipped.
-        mixed: by split, of which kinds its windows are, and what to do about it; only if there are several.
+        mixed: by split, the kinds of its windows and what to do about them; only if there are several kinds.
         unseen: by split, how many maps have no lane that a model reads; only if there are any.
-        plausibility: by split, what tells mistakes of frames and units.
+        plausibility: by split, signs of wrong frames and units.
     """
 
     scenarios: dict[str, int]
@@ -100,13 +100,15 @@ def prepare(
         raw: folder in the layout of the data set; for some sources also a file.
         store: target folder.
         workers: processes; -1 for all cores.
-        scheduler: address of a Dask scheduler whose workers are used instead; they need the same folders.
+        scheduler: address of a Dask scheduler whose workers are used instead; they need access to the
+            folders.
         shard_size: scenarios per shard.
         heights: keep the heights of map points.
-        options: of the source, see :attr:`Source.options <trajpred.sources.Source>`; by default its defaults.
+        options: options of the source, see :attr:`Source.options <trajpred.sources.Source>`; by default its
+            defaults.
         extend: lengthens the training scenarios, see :mod:`trajpred.predictors.continuation`.
-        overwrite: allow the store to lose scenarios, and labels of another ``extend``. By default splits that
-            ``raw`` lacks are kept if they have the same options; otherwise the run is rejected.
+        overwrite: allow the store to lose scenarios, and labels by another ``extend``. By default, splits
+            that ``raw`` lacks are kept if their options are equal; otherwise the run is rejected.
         patience_s: seconds to wait for another run on the same store.
         progress: show a progress bar.
 
@@ -202,7 +204,7 @@ def _is_plain(name: str) -> bool:
 
 @contextmanager
 def _naming_the_store(store: Path) -> Iterator[None]:
-    """Raise :class:`DataError` about the store, or the file, that cannot be written."""
+    """Raise a :class:`DataError` that names the store or the file that cannot be written."""
     try:
         yield
     except OSError as error:
@@ -236,8 +238,8 @@ def sole_writer(store: Path, patience_s: float) -> Iterator[Path]:
 def _discard(scratch: Path) -> None:
     """Remove the unfinished files of a run.
 
-    The folder is renamed first, so that a worker that outlives its run (on a cluster, say) can neither
-    rename a file into the store nor write another one.
+    The folder is renamed first, so that a worker that outlives its run (on a cluster, say) can neither rename
+    files into the store nor write others.
     """
     doomed = scratch.with_name(f"{scratch.name}-{uuid4().hex[:8]}")
     with suppress(OSError):
@@ -246,13 +248,13 @@ def _discard(scratch: Path) -> None:
 
 
 def _put(new: Path, path: Path) -> None:
-    """Rename the file ``new`` to ``path``, unless that already has the same content."""
+    """Rename the file ``new`` to ``path``, unless ``path`` already has this content."""
     if not (path.is_file() and filecmp.cmp(new, path, shallow=False)):
         new.replace(path)
 
 
 def _remove_unused(store: Path, splits: dict[str, Any], folders: set[str]) -> None:
-    """Remove shards, records and indices in ``folders`` that the entries of the ``splits`` do not name."""
+    """Remove shards, records and indices in ``folders`` that no entry of ``splits`` names."""
     needed: set[Path] = set()
     for split, entry in splits.items():
         needed.add(store / split / entry["index"])
@@ -288,10 +290,10 @@ def _previous_manifest(store: Path) -> dict[str, Any]:
 def _kept(
     store: Path, old: dict[str, Any], config: dict[str, Any], raw_splits: Collection[str], overwrite: bool
 ) -> dict[str, Any]:
-    """Return the manifest entries of the splits that the raw data lack, if they have the same ``config``.
+    """Return the manifest entries of splits that the raw data lack, if their ``config`` is equal.
 
     Raises:
-        DataError: such a split has another ``config`` and would be lost, without ``overwrite``.
+        DataError: without ``overwrite``, if such a split has another ``config`` and would be lost.
     """
     absent = {split: entry for split, entry in old["splits"].items() if split not in raw_splits}
     differing = [name for name in config if old.get(name) != config[name]]
@@ -306,7 +308,7 @@ def _kept(
 
 
 def _require_no_lost_labels(store: Path, jobs: list[ShardJob]) -> None:
-    """Raise :class:`DataError` if ``jobs`` would replace labels of another extension, perhaps hours of work.
+    """Raise :class:`DataError` if ``jobs`` would replace another extension's labels, perhaps hours of work.
 
     The records of the shards are read, since an interrupted run has no manifest.
     """
@@ -322,7 +324,7 @@ def _require_no_lost_labels(store: Path, jobs: list[ShardJob]) -> None:
 
 
 def _require_no_loss(folder: Path, ids: list[str], skipped: dict[str, str]) -> None:
-    """Raise :class:`DataError` if readers find scenarios in the split that are not among its new ``ids``."""
+    """Raise :class:`DataError` if the split has scenarios that are not among its new ``ids``."""
     readable: set[str] = set()
     with suppress(DataError):  # readers find no store, or no such split
         readable.update(ScenarioStore(folder.parent, folder.name).scenario_ids)
@@ -401,13 +403,13 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
 
 
 def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:
-    """Describe, for each split that mixes lengths of windows, which ones.
+    """Describe the window lengths of each split that mixes several.
 
-    Those of train and val must be the same, unless the training scenarios were extended.
+    Train and val must have equal windows, unless the training scenarios were extended.
     """
     windows: dict[str, tuple[list[Window], NDArray[np.float64]]] = {}
     for split in splits:
-        with suppress(DataError):  # a damaged split that this run has not made
+        with suppress(DataError):  # a damaged split, not from this run
             windows[split] = ScenarioStore(store, split).windows()
     problems = {split: describe_mixture(*of_split) for split, of_split in windows.items()}
     comparable = not extended and {"train", "val"} <= windows.keys()
@@ -419,11 +421,11 @@ def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str,
 
 
 def common_windows(whole: Collection[Window], lost: Collection[tuple[Window, Window]]) -> set[Window]:
-    """Return the windows of a split: those without lost frames, and those that cannot be cut to one of them.
+    """Return a split's windows: those without lost frames, and those that cannot be cut to one of these.
 
     Args:
         whole: windows without lost frames.
-        lost: the others, and what is left of each without the lost frames.
+        lost: windows with lost frames, and what remains of each without these frames.
     """
     kinds = set(whole)
     for longer, frames in sorted(lost):
@@ -433,15 +435,15 @@ def common_windows(whole: Collection[Window], lost: Collection[tuple[Window, Win
 
 
 def _can_be_cut(longer: Window, frames: Window, kind: Window) -> bool:
-    """Whether ``kind`` has no more steps than the window and no fewer than the frames in it."""
+    """Whether ``kind`` has at most as many steps as the window, and at least as many as its frames."""
     in_past = frames.observed <= kind.observed <= longer.observed
     in_future = frames.future <= kind.future <= longer.future
     return in_past and in_future
 
 
 def describe_mixture(windows: Collection[Window], step_s: NDArray[np.float64]) -> str:
-    """Describe windows ``[N]`` with steps of ``step_s`` ``[N]`` seconds; empty if they are of one kind."""
-    distinct: dict[float, float] = {}  # each length, and the shortest one that counts as the same
+    """Describe windows ``[N]`` with steps of ``step_s`` ``[N]`` seconds; empty if there is only one kind."""
+    distinct: dict[float, float] = {}  # each length, and the shortest that counts as equal
     shortest = 0.0
     for step in np.unique(step_s).tolist():
         if step > (1 + SAME_STEP) * shortest:

@@ -1,6 +1,6 @@
 """Random access to the scenarios of a store: its manifest, memory-mapped shards, and the store itself.
 
-Every file carries checksums: the manifest in its text, the index of a split in its name, a shard in its rows.
+Every file has checksums: the manifest in its text, a split's index in its name, a shard in its rows.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from trajpred.store.format import SCHEMA, Rows, decode, decode_batch, part_lengt
 #: Version of the files of a store.
 VERSION = 8
 MANIFEST = "manifest.json"
-#: All columns of the index: the first ones of every shard, which are the name, the number of tracks with an
-#: observed state, and the number of lane segments and crossings; and the name of the recording.
+#: Columns of the index: the first columns of every shard (name, number of tracks with an observed state,
+#: number of lane segments and crossings), and the name of the recording.
 INDEX = pa.schema([SCHEMA.field(name) for name in ("scenario_id", "tracks", "lanes")]).append(
     pa.field("recording", pa.string(), nullable=False)
 )
-#: The columns of a shard: those of a scenario, and their checksum.
+#: Columns of a shard: a scenario's columns, and their checksum.
 SHARD = SCHEMA.append(pa.field("crc32", pa.uint32(), nullable=False))
 #: Maximum number of open shards per process.
 OPEN_SHARDS = 64
 #: Maximum number of ids listed in a message.
 MAX_LISTED = 5
-#: What to do about windows of several kinds.
+#: Advice about windows of several kinds.
 ADVICE = (
     "train and evaluate need one kind: prepare the recordings of each kind from a raw folder of their own "
     "into a store of their own"
@@ -68,7 +68,7 @@ def signed_name(stem: str, path: Path) -> str:
 
 
 def is_intact(path: Path) -> bool:
-    """Return whether a file has the content that its name was made for. Raises: OSError."""
+    """Return whether a file's content matches its name. Raises: OSError."""
     return path.stem.rpartition("-")[2] == checksum(path)
 
 
@@ -105,7 +105,7 @@ def read_manifest(store: Path) -> dict[str, Any]:
     """Read the manifest of a store.
 
     Raises:
-        DataError: it is missing, damaged, or of another version; the message has the command that prepares
+        DataError: it is missing, damaged, or of another version; the message states the command that prepares
             the store.
     """
     path = store / MANIFEST
@@ -187,13 +187,13 @@ def open_index(path: Path, rows: int) -> pa.RecordBatch:
 
 
 class Shard(Rows):
-    """An open shard, of which only offsets and names have been read.
+    """An open shard; only offsets and names have been read.
 
     Args:
-        path: of the file.
-        index: the entries of its scenarios in the index.
+        path: path of the file.
+        index: its scenarios' entries in the index.
 
-    Raises: DataError if it is another file or damaged.
+    Raises: DataError if the file is another one or damaged.
     """
 
     def __init__(self, path: Path, index: pa.RecordBatch) -> None:
@@ -222,7 +222,7 @@ class Shard(Rows):
 
 
 class Window(NamedTuple):
-    """Numbers of observed steps, and of all steps."""
+    """The numbers of observed steps and of all steps."""
 
     observed: int
     steps: int
@@ -237,7 +237,7 @@ class Window(NamedTuple):
 
 
 def cut(scenario: Scenario, window: Window) -> Scenario:
-    """Return the last observed and the first future steps of a scenario, and the tracks seen at these."""
+    """Cut a scenario to its last observed and first future steps, and to the tracks seen then."""
     if window == (scenario.num_observed, scenario.num_steps):
         return scenario
     shorter = recut(scenario, window.observed, window.future)
@@ -254,8 +254,8 @@ class ScenarioStore:
 
     Attributes:
         half: one of :data:`~trajpred.data.splits.HALVES`; empty for the whole split.
-        observed_s: seconds of history, if they are not those of the recordings; else 0.
-        step_s: seconds between the steps that scenarios are resampled to; None for those of the recordings.
+        observed_s: seconds of history if they differ from the recordings'; else 0.
+        step_s: seconds between steps to which scenarios are resampled; None for the recordings' steps.
 
     Raises:
         DataError: no such store or split, another version, or a damaged shard.
@@ -279,10 +279,10 @@ class ScenarioStore:
         folder = self.path / split
         self._index_file = folder / entry["index"]
         self._lengths = [Window(*window) for window in entry["lengths"]]
-        #: Whether some scenarios are longer than the others, since frames were lost, or those of the window.
+        #: Whether some scenarios are longer than the window, since frames were lost.
         self._is_cut: bool = entry.get("cut", False) and len(self._lengths) == 1
         self._shards: list[Path] = []
-        #: The first row of each shard, and the number of all rows.
+        #: First row of each shard, then the number of all rows.
         self._bounds = [0]
         for shard in entry["shards"]:
             self._shards.append(folder / shard["file"])
@@ -292,17 +292,17 @@ class ScenarioStore:
         self._rows: Sequence[int] | NDArray[np.int64] = range(self._bounds[-1])
 
     def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
-        """Return the scenarios of ``rows``, numbers or a mask, as a store of their own."""
+        """Return the scenarios of ``rows`` (numbers or a mask) as a store."""
         other = copy(self)
         other._rows = np.asarray(self._rows, np.int64)[rows]
         return other
 
     def held_out(self, fraction: float) -> NDArray[np.bool_]:
-        """Return a mask ``[N]`` of about a ``fraction`` of the scenarios, drawn by their recordings alone."""
+        """Return a mask ``[N]`` of about a ``fraction`` of the scenarios, drawn by recording."""
         return np.array([draw(name, HOLD_OUT) < fraction for name in self.recordings], np.bool_)
 
     def halved(self, half: Half) -> ScenarioStore:
-        """Return the scenarios of one half (:func:`~trajpred.data.splits.half_of`) as a store of their own.
+        """Return the scenarios of one half (:func:`~trajpred.data.splits.half_of`) as a store.
 
         No recording is in both halves. Raises: DataError if there are none.
         """
@@ -314,7 +314,7 @@ class ScenarioStore:
         return other
 
     def resampled(self, step_s: float) -> ScenarioStore:
-        """Return the scenarios at steps of ``step_s`` seconds, all of one window, unless they have these."""
+        """Return the scenarios resampled to steps of ``step_s`` seconds and cut to one window, if needed."""
         if not len(self):
             return self
         own_step_s = self[0].step_s
@@ -382,16 +382,16 @@ class ScenarioStore:
 
     @property
     def recordings(self) -> list[str]:
-        """Return the recording of each row; windows of one may show the same seconds.
+        """Return the recording of each row; windows of one recording may overlap.
 
-        Of a scenario that is the only one of its recording, it is the scenario's own id.
+        If a scenario is the only one of its recording, the recording has the scenario's id.
         """
         names: list[str] = self._entries.column("recording").to_pylist()
         return names
 
     @property
     def split_ids(self) -> list[str]:
-        """Return the ids of the whole split, of which these rows may be a part."""
+        """Return the ids of the whole split, also if this store has only some of its rows."""
         ids: list[str] = self._index.column("scenario_id").to_pylist()
         return ids
 
@@ -454,9 +454,9 @@ class ScenarioStore:
 
 
 def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[tuple[str, ScenarioStore]]:
-    """Find the id and the split of each scenario, which may be named by any unambiguous start of its id.
+    """Find the id and split of each scenario, given by any unambiguous prefix of its id.
 
-    If several splits hold an id, ``first`` takes precedence.
+    If several splits contain an id, ``first`` takes precedence.
 
     Raises: DataError if no scenario starts with a name, or several do.
     """
@@ -480,7 +480,7 @@ def complete_id(name: str, ids: Collection[str]) -> str:
     """Return the only one of ``ids`` that starts with ``name``.
 
     Raises:
-        DataError: none does, or several do, which the message lists.
+        DataError: none does, or several do; the message lists them.
     """
     if name in ids:
         return name

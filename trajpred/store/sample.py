@@ -1,4 +1,4 @@
-"""The sample in the repository, on which the tools run by default."""
+"""The sample in the repository, which commands use by default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
 
 
 def sample_store(raw: Path = SAMPLE_RAW) -> Path:
-    """Return where the sample's store belongs: beside it, or in the user's cache where that is read-only."""
+    """Return the place of the sample's store: beside the sample, or in the user's cache if read-only."""
     beside = raw.with_name("store")
     if beside.is_dir() or not raw.is_dir() or os.access(raw.parent, os.W_OK):
         return beside
@@ -24,16 +24,16 @@ def sample_store(raw: Path = SAMPLE_RAW) -> Path:
 
 
 def _cache() -> Path:
-    """Return the user's folder for what can be made again; without one that can be written, a temporary one.
+    """Return the user's cache folder, or a temporary folder if it cannot be written.
 
-    In a container or a service, a user may have no home, or one that belongs to root.
+    In a container or a service, a user may have no home, or one owned by root.
     """
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         require_writable(home, folder=True)
         return home / "trajpred"
     except (RuntimeError, DataError):  # no home; it cannot be written
-        user = os.getuid() if hasattr(os, "getuid") else ""  # the folder of Windows is the user's own
+        user = os.getuid() if hasattr(os, "getuid") else ""  # Windows' folder is the user's own
         return Path(tempfile.gettempdir()) / f"trajpred{user}"
 
 
@@ -56,9 +56,9 @@ def require_sample(option: str = "--store") -> Path:
     """Return the folder of the sample.
 
     Args:
-        option: what names other data, for the message.
+        option: the option that names other data, for the message.
 
-    Raises: DataError if this installation has no repository.
+    Raises: DataError if this installation is without the repository.
     """
     if not SAMPLE_RAW.is_dir():
         advice = f"give your own data with {option}"
@@ -83,7 +83,7 @@ def ensure_store(store: Path | None = None, option: str = "--store") -> Path:
     """Return ``store``, by default the sample's, which is prepared first if it is missing or outdated.
 
     Args:
-        option: what names another store, for messages.
+        option: the option that names another store, for messages.
 
     Raises: DataError if any other store is missing or stale, with the command that makes it.
     """

@@ -1,4 +1,4 @@
-"""Where checkpoints are: models that ship with the package (``NAME.pt``, card ``NAME.md``), and runs.
+"""Locate checkpoints: models that ship with the package (``NAME.pt``, card ``NAME.md``), and runs.
 
 Every ``.pt`` file in this folder is listed. This module does not import torch.
 """
@@ -20,7 +20,7 @@ LAST = "last.ckpt"
 
 #: Licence of the weights in this folder, which were learned from Argoverse 1.
 LICENCE = "CC BY-NC-SA 4.0, non-commercial use only"
-#: Its terms, for everything that holds such weights.
+#: Its terms, for everything that contains such weights.
 LICENCE_FILE = FOLDER / "LICENSE"
 
 
@@ -37,8 +37,8 @@ def names() -> str:
 def locate(checkpoint: str | Path) -> Path:
     """Return the file of a checkpoint: a path, the name of a shipped model, or the folder of a run.
 
-    A run's folder, or that of its checkpoints, stands for ``best.ckpt``, without one for ``last.ckpt``. Other
-    paths are returned as they are, whether they exist or not.
+    A run's folder, or its checkpoint folder, stands for ``best.ckpt``, or ``last.ckpt`` if that is missing.
+    Other paths are returned unchanged, even if they do not exist.
     """
     if str(checkpoint) in list_models():
         return FOLDER / f"{checkpoint}.pt"
@@ -53,9 +53,9 @@ def locate(checkpoint: str | Path) -> Path:
 
 
 def licence_of(checkpoint: str | Path, training: Mapping[str, Any]) -> str:
-    """Return the licence of weights that ship with the package; empty for others.
+    """Return the licence of shipped weights; empty for others.
 
-    It also covers copies of their files, and what was fine-tuned from them, in several trainings or one.
+    It also covers copies of their files, and models fine-tuned from them in one or several trainings.
 
     Args:
         training: facts of the checkpoint's training.

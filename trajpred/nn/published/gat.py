@@ -35,17 +35,17 @@ class GATLayer(nn.Module):
         heads: number of heads H.
         conv: ``gat`` or ``gatv2``.
         plain: no residual, norm or feed-forward network.
-        in_channels: channels of x for a plain layer, or of (senders, receivers); H · C by default.
+        in_channels: channels of x for a plain layer, one number or (senders, receivers); H · C by default.
         edge_channels: channels of an edge, 0 for none.
         leaky_slope: slope of the LeakyReLU in the feed-forward network.
         dropout: rate of drop(·) above.
         attention_dropout: rate on α.
-        negative_slope: of PyG's convolution, by its name there.
-        add_self_loops: of PyG's convolution.
-        fill_value: of PyG's convolution.
-        bias: of PyG's convolution.
-        residual: of PyG's convolution.
-        share_weights: of PyG's convolution; W_l = W_r, exists in GATv2 only.
+        negative_slope: option of PyG's convolution, with its name there.
+        add_self_loops: option of PyG's convolution.
+        fill_value: option of PyG's convolution.
+        bias: option of PyG's convolution.
+        residual: option of PyG's convolution.
+        share_weights: option of PyG's convolution: W_l = W_r; GATv2 only.
 
     Shapes: x ``[N, H · C]``, or of a plain layer also (senders ``[S, …]``, receivers ``[R, …]``), edge_index
     ``[2, E]`` -> ``[N, H · C]`` or ``[R, H · C]``. With ``add_self_loops`` every node
@@ -122,9 +122,9 @@ class GATEncoder(nn.Module):
     r"""The two encoders of the trajectory-prediction article: stacked :class:`GATLayer`\ s, and a read-out
     LeakyReLU(W x + b) of the target nodes.
 
-    The first one has ``plain`` layers; the second one repeats node features once per head.
+    The first encoder has ``plain`` layers; the second repeats node features once per head.
 
-    Graphs come flattened (:func:`~trajpred.nn.segment.flatten_edges`), in any number and of any size.
+    Graphs are flattened (:func:`~trajpred.nn.segment.flatten_edges`), in any number and of any size.
 
     Args:
         channels: channels of the nodes and of the output (the encoder size of the article).

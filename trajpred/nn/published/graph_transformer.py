@@ -26,7 +26,7 @@ def clamped_softmax(score: Tensor, receiver: Tensor, num_receivers: int, epsilon
 
     Shapes: score ``[E, ...]``, receiver i(e) ``[E]`` int64 -> ``[E, ...]``.
     """
-    weight = torch.exp(score.clamp(-5, 5))  # so that no maximum needs to be subtracted
+    weight = torch.exp(score.clamp(-5, 5))  # no maximum needs to be subtracted
     total = segment_sum(weight, receiver, num_receivers) + epsilon
     return weight / total.index_select(0, receiver)
 
@@ -42,7 +42,7 @@ class ClampedAttention(nn.Module):
     per head of C channels, q = W_Q x_i, k = W_K x_j, v = W_V x_j. The clamp acts on the sum over channels.
     Parallel edges count separately; m is exactly 0 for a receiver without edges.
 
-    Args as those of the layers. Without ``edge_dim`` there is no W_E.
+    Takes the arguments of the layers. Without ``edge_dim`` there is no W_E.
 
     Shapes: x ``[N, in]`` or (``[S, in_s]``, ``[R, in_r]``), edge_index ``[2, E]`` (sender, receiver),
     edge_attr ``[E, edge_dim]`` if and only if there is a W_E -> m ``[R, out]`` and ŝ ``[E, out]``, heads
@@ -194,17 +194,17 @@ class DwivediGraphTransformerLayer(nn.Module):
 class DwivediGraphTransformerEdgeLayer(nn.Module):
     """Graph Transformer layer with an edge stream.
 
-    Attention uses edge features (ε = 1e-6). The nodes are updated from its messages m, the edges, with
-    weights of their own, from its vector scores ŝ before the clamp.
+    Attention uses edge features (ε = 1e-6). The nodes are updated from its messages m; the edges, with their
+    own weights, from its vector scores ŝ before the clamp.
 
     Args:
         in_dim: see :class:`DwivediGraphTransformerLayer`.
         out_dim: see :class:`DwivediGraphTransformerLayer`.
         num_heads: see :class:`DwivediGraphTransformerLayer`.
         dropout: see :class:`DwivediGraphTransformerLayer`.
-        layer_norm: of both streams.
-        batch_norm: of both streams.
-        residual: of both streams.
+        layer_norm: for both streams.
+        batch_norm: for both streams.
+        residual: for both streams.
         use_bias: see :class:`DwivediGraphTransformerLayer`.
         edge_dim: channels of the edges, by default those of the receivers; ``out_dim`` with ``residual``.
         update_edges: False returns the edges unchanged and creates no weights for them (for a last layer).
@@ -456,9 +456,9 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
 
     .. math:: L u_l = λ_l u_l, \quad λ_0 ≤ λ_1 ≤ …, \quad \text{node } i \text{ gets } (u_{1,i}, …, u_{k,i})
 
-    Exactly one eigenvector is dropped, also for disconnected graphs. Signs, and the basis of a repeated
-    eigenvalue, are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0. Computed in
-    float64 by :func:`trajpred.data.geometry.laplacian_eigenvectors`, which onboard bundles use, too.
+    Exactly one eigenvector is dropped, also for disconnected graphs. Signs and the basis of a repeated
+    eigenvalue are arbitrary. A graph of n nodes has n - 1 columns; further columns are 0. Computed in float64
+    by :func:`trajpred.data.geometry.laplacian_eigenvectors`, which onboard bundles use, too.
 
     Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
     ``[N, k]`` in torch's default dtype.
@@ -478,8 +478,8 @@ def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_leng
 
     .. math:: \text{node } i \text{ gets } (P_{ii}, (P^2)_{ii}, …), \quad P = D^{-1} A
 
-    with the walk along the edges and the out-degree D at least 1. Equals PyG's ``AddRandomWalkPE`` for one
-    graph without parallel edges.
+    where the walk follows the edges and the out-degree D is at least 1. Equals PyG's ``AddRandomWalkPE`` for
+    one graph without parallel edges.
 
     Shapes: edge_index ``[2, E]`` of the flattened batch; batch ``[N]``, ascending, graph of each node ->
     ``[N, walk_length]`` in torch's default dtype.
@@ -504,7 +504,7 @@ def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_leng
 
 
 class LaplacianPositionalEncoding(nn.Module):
-    """:func:`laplacian_positional_encoding` with ``k`` columns, of random signs in training."""
+    """:func:`laplacian_positional_encoding` with ``k`` columns, with random signs in training."""
 
     def __init__(self, k: int) -> None:
         super().__init__()

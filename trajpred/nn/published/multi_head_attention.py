@@ -1,4 +1,4 @@
-"""Dot-product attention from any piece of a graph to any other: TF-GNN's ``MultiHeadAttentionConv``."""
+"""Dot-product attention from any part of a graph to any other: TF-GNN's ``MultiHeadAttentionConv``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MultiHeadAttentionConv(nn.Module):
     Heads are concatenated. There is no output projection, residual, norm or self-loop. Options:
 
     - ``transform_keys=False``: :math:`k_{uv} = [h_u, e_{uv}]` for all heads, without φ; q has its width.
-    - ``share_key_transform``: :math:`W_K`, :math:`b_K` have the size of one head and serve all.
+    - ``share_key_transform``: :math:`W_K`, :math:`b_K` have the size of one head, and all heads share them.
     - ``score_scaling``: s is 1 over the root of the width of k (``rsqrt_dim``), 1 (``none``), or elu(w) + 1
       with one weight w per head, initially 0 (``trainable_elup1``).
     - ``transform_values_after_pooling``: :math:`o_v = σ(W_V \sum_u α_{uv} [h_u, e_{uv}] + b_V)`. This differs
@@ -65,15 +65,15 @@ class MultiHeadAttentionConv(nn.Module):
     Args:
         num_heads: number of heads H.
         per_head_channels: channels per head C.
-        receiver_tag: see above; a :class:`ReceiverTag`, its number or its name. None: every call gives one.
+        receiver_tag: see above; a :class:`ReceiverTag`, its number or its name. None: each call states it.
         receiver_feature: any name.
-        sender_node_feature: any name, and every call must give the nodes; None, and none may be given.
-        sender_edge_feature: the same for the edges.
-        use_bias: biases of all maps; of keys and values the node part has it, or the edge part if alone.
+        sender_node_feature: any name if calls pass the nodes; None if they must not.
+        sender_edge_feature: any name if calls pass the edges; None if they must not.
+        use_bias: biases of all maps; for keys and values in the node part, or in the edge part if alone.
         edge_dropout: rate on α, per item and head.
         inputs_dropout: rate on the three inputs.
         attention_activation: φ, a Keras name, a function or a module; None is linear.
-        activation: σ, with the same choices.
+        activation: σ, like ``attention_activation``.
         kernel_initializer: initialiser of every W: a Keras name or a function that fills ``[out, in]`` in
             place; ``glorot_uniform`` if None. Biases start at 0.
         kernel_regularizer: a Keras name, factors such as ``{"l2": 1e-4}``, or a function of W; add
@@ -83,9 +83,9 @@ class MultiHeadAttentionConv(nn.Module):
         score_scaling: see above.
         transform_values_after_pooling: see above.
         receiver_channels: width of the receivers.
-        sender_node_channels: width of the sender nodes; by default that of the receivers.
+        sender_node_channels: width of the sender nodes; by default the receivers'.
         sender_edge_channels: width of the edges, needed with ``sender_edge_feature``.
-        name: of the layer.
+        name: name of the layer.
 
     Example:
         >>> edges = {"sender_edge_feature": "edge_attr", "sender_edge_channels": 3}
@@ -251,7 +251,7 @@ class MultiHeadAttentionConv(nn.Module):
         return out
 
     def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
-        """Return the receiver tag of a call, which the layer or the call gives, or both alike."""
+        """Return the receiver tag of a call, given by the layer, the call, or equally by both."""
         given = [tag for tag in (self.receiver_tag, at_call) if tag is not None]
         tags = {ReceiverTag(tag) for tag in given}  # type: ignore[arg-type]  # names too
         if len(tags) != 1:
@@ -315,7 +315,7 @@ def _parts(
     of_node: nn.Module | None = None,
     of_edge: nn.Module | None = None,
 ) -> list[Tensor]:
-    """Return the parts of each item after the given maps: of its sender ``origin``, and of its edge."""
+    """Return each item's parts after the given maps: its sender ``origin``, and its edge."""
     parts: list[Tensor] = []
     if node is not None:  # each node is mapped once
         mapped = node if of_node is None else of_node(node)

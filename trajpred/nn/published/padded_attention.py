@@ -21,8 +21,8 @@ def merge_tensors(
     """Pad a list of samples of different lengths to one batch, as published; None is a sample of length 0.
 
     Args:
-        tensors: ``[n_b, hidden_size]`` of each sample, or None.
-        device: of the result; by default that of the samples.
+        tensors: ``[n_b, hidden_size]`` for each sample, or None.
+        device: device of the result; by default the samples'.
         hidden_size: needed only if all samples are None.
 
     Returns:
@@ -147,8 +147,8 @@ class PaddedAttention(nn.Module):
             mask: ``[B, n]`` bool, valid rows of x; None: all.
             key_mask: ``[B, m]`` bool, valid rows of z; for z = x by default ``mask``.
             attention_mask: ``[B, n, m]`` bool, pairs that may attend (causal, for example); None: all.
-            receiver: ``[E]`` int64, without padding: x is ``[R, ...]``, z ``[E, ...]``, and row e of z serves
-                row ``receiver[e]`` of x alone. Excludes the masks.
+            receiver: ``[E]`` int64, for use without padding: x is ``[R, ...]``, z ``[E, ...]``, and only row
+                ``receiver[e]`` of x attends to row e of z. Excludes the masks.
 
         Returns:
             ``[B, n, H · d]``; with ``return_attention`` also α ``[B, H, n, m]``, 0 where masked. With
@@ -172,7 +172,7 @@ class PaddedAttention(nn.Module):
 
     def _attend(self, x: Tensor, z: Tensor, allowed: Tensor) -> Tensor:
         query, key, value = self._padded_heads(x, z)
-        # A fully masked row would be 0 / 0: it attends to everything and is zeroed afterwards.
+        # A fully masked row would be 0 / 0: let it attend to everything, and zero it afterwards.
         reached = allowed.any(-1, keepdim=True)
         pooled = scaled_dot_product_attention(query, key, value, attn_mask=allowed | ~reached)
         return pooled.masked_fill(~reached, 0).transpose(1, 2).flatten(2)
@@ -260,8 +260,8 @@ class BiasedAttention(nn.Module):
         o_i = W_o \sum_j α_{ij} v_j + b_o
 
     Scores and softmax in float32, in float64 for float64 weights; dropout on α. A bias of -inf excludes a
-    pair, and so does False in a bool bias, whose True adds nothing. A receiver all of whose pairs are
-    excluded gets α = 0 and o_i = b_o.
+    pair, and so does False in a bool bias, where True adds nothing. A receiver with all pairs excluded gets α
+    = 0 and o_i = b_o.
 
     Shapes: receivers ``[B, n, D]``, senders ``[B, m, D]``, bias ``[B, H, n, m]`` (or any that broadcasts, or
     None) -> ``[B, n, D]``, with ``return_attention`` also α ``[B, H, n, m]``.
@@ -294,7 +294,8 @@ class BiasedAttention(nn.Module):
             excluded = None
             if bias is not None:
                 bias = additive(bias, dtype)
-                # Softmax of a row of -inf would be 0 / 0: it attends to everything and is zeroed afterwards.
+                # Softmax of a row of -inf would be 0 / 0: let it attend to everything, and zero it
+                # afterwards.
                 excluded = (bias == -torch.inf).all(-1, keepdim=True)
                 bias = bias.masked_fill(excluded, 0)
             if return_attention:
@@ -329,7 +330,7 @@ def _softmax(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def additive(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a bias as numbers to add to scores; of a bool one, True is 0 and False -inf."""
+    """Return a bias as numbers to add to scores; a bool bias becomes 0 for True and -inf for False."""
     if bias.dtype != torch.bool:
         return bias.to(dtype)
     return torch.zeros_like(bias, dtype=dtype).masked_fill(~bias, -torch.inf)
@@ -342,8 +343,8 @@ class BiasedEncoderLayer(nn.Module):
     post:             x ← LN(x + A(x));         x ← LN(x + F(x))
     sandwich:         x ← x + LN(A(LN x));      x ← x + LN(F(LN x))
 
-    with F(x) = W₂ act(W₁ x + b₁) + b₂. The published code has post (its default) and sandwich
-    (``sandwich_ln``) only, and draws dropped paths per token position; here they are drawn per sample.
+    with F(x) = W₂ act(W₁ x + b₁) + b₂. The published code has only post (its default) and sandwich
+    (``sandwich_ln``), and draws dropped paths per token position; here they are drawn per sample.
 
     Args:
         embedding_dim: channels D.

@@ -1,4 +1,4 @@
-"""Transformer-M's encodings of graph (2-D) and geometry (3-D): biases ``[B, H, i, j]`` of query i and key j.
+"""Transformer-M's encodings of graph (2-D) and geometry (3-D): biases ``[B, H, i, j]`` for query i, key j.
 
 The 2-D structure of a batch of graphs is found first: hop distances, edges along shortest paths, and degrees.
 
@@ -93,7 +93,7 @@ def path_edges(first: Tensor, edge_index: Tensor, padding: Layout, length: int) 
 def direct_edges(edge_index: Tensor, padding: Layout) -> Tensor:
     """Find the edge from each node to each place of its graph: column ``[N, n]`` int64, -1 if none.
 
-    Of parallel edges the last counts; a self loop is an edge.
+    The last of parallel edges counts; a self loop is an edge.
     """
     sender, receiver = edge_index
     N = padding.within.shape[0]
@@ -224,8 +224,8 @@ def trainable_rows(embedding_table: nn.Embedding) -> Tensor:
 class ShortestPathBias(nn.Module):
     r"""Φ^SPD_ij: one learnable scalar per head and hop count.
 
-    Rows of the table, ``num_spatial`` in all: 0 for padding, h + 1 for h hops (the last but one also for
-    more), the last for pairs without a path.
+    The table has ``num_spatial`` rows: 0 for padding, h + 1 for h hops (the last but one also for more), the
+    last for pairs without a path.
 
     Shapes: hops ``[B, n, n]`` (``UNREACHABLE``: no path, -1: padding) -> ``[B, H, n, n]``.
     """
@@ -302,7 +302,7 @@ class _Gaussians(torch.autograd.Function):
     """Densities of x ``[N]`` under K Gaussians, ``[N, K]``.
 
     Deviations are one product, and so is each gradient: N · K numbers are read and written a third as often
-    as by the same formula in single operations.
+    as with single operations.
     """
 
     @staticmethod
@@ -346,8 +346,8 @@ class GaussianDistanceKernel(nn.Module):
 
     γ and β have ``edge_types`` rows.
 
-    Shapes: distance ``[B, n, n]``, pair_type ``[B, n, n, 2]`` int64 -> ``[B, n, n, K]``. A pair of tensors
-    that broadcast, ``[B, n, 1]`` and ``[B, 1, n]`` where a type is one of a node, is faster.
+    Shapes: distance ``[B, n, n]``, pair_type ``[B, n, n, 2]`` int64 -> ``[B, n, n, K]``. Two tensors that
+    broadcast, ``[B, n, 1]`` and ``[B, 1, n]`` if types belong to nodes, are faster.
 
     Example:
         >>> kernel = GaussianDistanceKernel(K=4, edge_types=3)
@@ -375,7 +375,7 @@ class GaussianDistanceKernel(nn.Module):
 
 
 class DistanceBias(nn.Module):
-    """Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ of the Gaussians ψ, with the exact GELU and W₁ shared by the heads.
+    """Φ^3D = W₂ GELU(W₁ ψ + b₁) + b₂ for Gaussians ψ, with the exact GELU and W₁ shared by the heads.
 
     Shapes: ``[B, n, n, num_kernel]`` -> ``[B, num_heads, n, n]``.
     """
@@ -389,7 +389,7 @@ class DistanceBias(nn.Module):
 
 
 class StructuralBias(nn.Module):
-    r"""Φ = Φ^SPD + Φ^Edge + Φ^3D, of which those are added whose input is given, masked.
+    r"""Φ = Φ^SPD + Φ^Edge + Φ^3D, the terms whose input is given, masked.
 
     Every graph starts with a graph token.
 

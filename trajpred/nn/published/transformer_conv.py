@@ -20,7 +20,8 @@ class EdgeProjection(nn.Linear):
         q_i \cdot (W ε_{ij}) = (W^T q_i) \cdot ε_{ij}, \qquad
         \sum_j α_{ij} (W ε_{ij} + b) = W \sum_j α_{ij} ε_{ij} + b \sum_j α_{ij}
 
-    Fast for short ε (``ein`` channels) such as relative poses. Calling the module gives the plain linear map.
+    This is fast for short ε (``ein`` channels) such as relative poses. Calling the module gives the plain
+    linear map.
     """
 
     def __init__(self, ein: int, heads: int, out: int, bias: bool = True) -> None:

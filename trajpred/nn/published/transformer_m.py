@@ -29,8 +29,8 @@ class NodeEncoding(nn.Module):
         x_i = \sum_f E[t_{if}] + z_i + E_{in}[d^{in}_i + 1] + E_{out}[d^{out}_i + 1]
             + 0.01\, \Big(W \sum_j ψ_{ij} + b\Big)
 
-    The sum over j includes i and excludes padding. Degrees beyond the table share its last row. z are further
-    features of the nodes, if any.
+    The sum over j includes i and excludes padding. Degrees beyond the table share its last row. z is further
+    node features, if any.
 
     Args:
         num_atoms: number of node types, 1 to ``num_atoms``; 0 is padding, a zero row.
