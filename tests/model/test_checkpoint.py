@@ -25,6 +25,7 @@ from trajpred.model.pretrained import locate
 from trajpred.nn.edge_attention import Operator
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
+from trajpred.training.fine_tune import Start
 from trajpred.training.lit_forecaster import LitForecaster
 
 
@@ -92,6 +93,37 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
 def test_an_unusable_config_is_rejected(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         build(LitForecaster, small_config(**change))
+
+
+def test_weights_that_do_not_fit_are_counted_and_named(model: LitForecaster, checkpoint: Path) -> None:
+    """Loading for predictions and for fine-tuning, which initialises what is missing."""
+    content = read_checkpoint(checkpoint)
+    state = content["state_dict"]
+    encoder = [name for name in state if name.startswith("forecaster.encoder.")]
+    first, other, *_ = state
+    renamed = {name.replace("encoder.", "backbone."): weight for name, weight in state.items()}
+    surplus = rf"{len(encoder)} surplus \(forecaster\.backbone\.[^()]*, …\); load it with the code"
+    cases = [
+        (state | {"extra.weight": state[first]}, "", r"1 surplus \(extra\.weight\); "),
+        (state | {first: torch.zeros(7, 7)}, "", rf"1 of another shape \({first}\); "),
+        (renamed, rf"{len(encoder)} missing \(forecaster\.encoder\.[^()]*, …\), ", surplus),
+    ]
+    for weights, missing, rest in cases:
+        torch.save(content | {"state_dict": weights}, checkpoint)
+        place = r"^.*model\.ckpt, field 'state_dict': does not fit its model: "
+        with pytest.raises(DataError, match=place + missing + rest):
+            Forecaster.load(checkpoint)
+        with pytest.raises(DataError, match=place + rest):
+            Start.read(str(checkpoint))
+    del state[other]
+    torch.save(content, checkpoint)
+    with pytest.raises(DataError, match=rf"1 missing \({other}\); "):
+        Forecaster.load(checkpoint)
+    assert (
+        Start.read(str(checkpoint))
+        .load_into(model)[0]
+        .endswith(f"newly initialised: {other.removeprefix('forecaster.')}")
+    )
 
 
 def test_fine_tuning_loads_the_weights_whose_shape_matches(model: LitForecaster) -> None:

@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 from tests.model.small import TINY, small_model
 from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
 from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, Record, fit, trainer
+from trajpred.errors import DataError
 from trajpred.training.checkpoint_io import STOPPED, BestCheckpoint, LastCheckpoint
 from trajpred.training.data_module import SceneData
 from trajpred.training.record import RunHistory
@@ -71,6 +72,17 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     assert torch.load(saved, weights_only=True)["global_step"] == done
     after, _ = fit(store_path, tmp_path / "rest", saved)
     assert_same(before + after, whole[0])
+
+
+def test_a_checkpoint_whose_weights_have_other_names_is_not_resumed(
+    store_path: Path, whole: tuple[Record, Path], tmp_path: Path
+) -> None:
+    content = torch.load(next(whole[1].rglob("*.ckpt")), weights_only=True)
+    state = content["state_dict"]
+    content["state_dict"] = {f"module.{name}": weight for name, weight in state.items()}
+    torch.save(content, tmp_path / "renamed.ckpt")
+    with pytest.raises(DataError, match=rf"renamed\.ckpt.* {len(state)} missing .* {len(state)} surplus "):
+        fit(store_path, tmp_path, tmp_path / "renamed.ckpt")
 
 
 @pytest.mark.parametrize(

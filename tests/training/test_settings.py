@@ -25,7 +25,17 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
     [
         ("--model.encoder.init_args.layer 3", "layer: no such setting of SceneEncoder; did you mean layers?"),
         ("--model.encoder.layers=x", "\"layers\": Expected a <class 'int'>. Got value: x"),
-        ("--model.encoder Scene", '"model.encoder": '),
+        ("--model.encoder Scene", "--model.encoder: no class Scene is known: give its class path"),
+        ("--model.encoder trajpred.model.SceneEncode", "no class SceneEncode; did you mean SceneEncoder?"),
+        (
+            "--trainer.logger.class_path pytorch_lightning.loggers.AbsentWriter",
+            "--trainer.logger: pytorch_lightning.loggers has no class AbsentWriter; it has ",
+        ),
+        (
+            "--trainer.callbacks absent_package.callbacks.Callback",
+            "--trainer.callbacks: absent_package.callbacks.Callback needs the module absent_package, which",
+        ),
+        ("--trainer.strategy deepspeed", "these settings need a package: pip install deepspeed"),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
         ("--trainer.max_epochs ten", '"trainer.max_epochs": Does not validate against'),
         ("--model.history=x", '"model.history": Does not validate against'),
@@ -73,6 +83,10 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         (
             "model: {decoder: {class_path: trajpred.model.HeadDecoder, init_args: {mode: 3}}}",
             "field 'model.decoder.mode': no such setting of HeadDecoder; did you mean modes?",
+        ),
+        (
+            "trainer: {logger: [{class_path: absent_package.Logger}]}",
+            "field 'trainer.logger': absent_package.Logger needs the module absent_package, which is not",
         ),
         (
             "trainer: {callbacks: [{class_path: EMAWeightAveraging, init_args: {decy: 0.9}}]}",

@@ -118,7 +118,7 @@ def test_a_bar_is_shown_on_terminals_that_want_one(
 
 @pytest.mark.skipif(find_spec("comet_ml") is not None, reason="the package is installed")
 def test_the_missing_package_of_a_logger_is_named(store_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^field 'trainer\.logger': needs a package: pip install comet-ml$"):
+    with pytest.raises(DataError, match=r"^these settings need a package: pip install comet-ml$"):
         train.TrainCLI([f"--data.store={store_path}", "--trainer.logger=CometLogger"])
 
 

@@ -222,14 +222,13 @@ def _store(path: Path) -> Rows:
 
 def _checkpoint(path: Path) -> Rows:
     from trajpred.evaluation.report import format_training
-    from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts, weights_below
+    from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts
 
     # Do not build the model: its classes may belong to another program.
     content = read_checkpoint(path)
     config = content[CONFIG]
     training = training_facts(content)
-    weights = weights_below(content["state_dict"], "forecaster.")
-    parameters = sum(tensor.numel() for tensor in weights.values())
+    parameters = sum(weight.numel() for weight in content["state_dict"].values())
     encoder_class = config["encoder"]["class_path"].rpartition(".")[2]
     decoder_class = config["decoder"]["class_path"].rpartition(".")[2]
     decoder = config["decoder"].get("init_args", {})

@@ -30,6 +30,8 @@ PLAIN = (CONFIG, TRAINING, CALIBRATION)
 MAX_INTEGER = 2**53
 #: Longest module name (characters) that a message repeats.
 MAX_NAME = 80
+#: Weights of each kind that a message names.
+MAX_LISTED = 3
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -121,11 +123,37 @@ def load_weights(model: nn.Module, state: dict[str, Tensor], checkpoint: str | P
     Raises:
         DataError: if they do not fit the model, or are not finite.
     """
+    require_fitting(model, state, checkpoint)
     try:
         model.load_state_dict(state)
     except (RuntimeError, NotImplementedError) as error:
         raise DataError(f"weights do not fit the model ({error})", file=checkpoint) from None
     _require_finite(model, checkpoint)
+
+
+def require_fitting(
+    model: nn.Module, state: dict[str, Tensor], checkpoint: str | Path, complete: bool = True
+) -> None:
+    """Raise :class:`DataError` that counts and names the weights of ``state`` that do not fit ``model``.
+
+    Args:
+        complete: also count those that ``model`` has and ``state`` lacks.
+    """
+    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
+    missing = [name for name in shapes if name not in state]
+    surplus = [name for name in state if name not in shapes]
+    fitting = matching(model, state)
+    reshaped = [name for name in state if name in shapes and name not in fitting]
+    kinds = {"missing": missing if complete else [], "surplus": surplus, "of another shape": reshaped}
+    problems: list[str] = []
+    for kind, names in kinds.items():
+        if names:
+            more = ", …" if len(names) > MAX_LISTED else ""
+            problems.append(f"{len(names)} {kind} ({', '.join(names[:MAX_LISTED])}{more})")
+    if problems:
+        advice = "load it with the code that saved it, or rename its weights as the model does"
+        problem = f"does not fit its model: {', '.join(problems)}"
+        raise DataError(f"{problem}; {advice}", file=checkpoint, field="state_dict")
 
 
 def matching(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -173,15 +201,6 @@ def _require_finite(model: nn.Module, checkpoint: str | Path) -> None:
     wrong += [name for name, buffer in model.named_buffers() if buffer.isnan().any()]
     if wrong:
         raise DataError(f"weights are not finite: {', '.join(wrong[:3])}", file=checkpoint)
-
-
-def weights_below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Select the weights whose names start with ``prefix``, and remove it."""
-    weights = {}
-    for name, value in state.items():
-        if name.startswith(prefix):
-            weights[name.removeprefix(prefix)] = value
-    return weights
 
 
 def build(cls: type[Model], config: dict[str, Any]) -> Model:

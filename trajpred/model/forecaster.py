@@ -16,7 +16,7 @@ from trajpred.data.geometry import Pose
 from trajpred.errors import DataError, require
 from trajpred.features.config import MAX_NUMBER, SceneConfig
 from trajpred.model import pretrained
-from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint, weights_below
+from trajpred.model.checkpoint import CONFIG, build, load_weights, read_checkpoint
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.scene_encoder import TokenEncoder
 
@@ -123,7 +123,7 @@ class Forecaster(nn.Module):
             model = cls.build(config)
         except DataError as error:
             raise error.located(checkpoint) from None
-        load_weights(model, weights_below(state, "forecaster."), checkpoint)
+        load_weights(nn.ModuleDict({"forecaster": model}), state, checkpoint)
         model.config = config
         return model.eval()
 

@@ -15,7 +15,14 @@ import yaml
 
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError
-from trajpred.model.checkpoint import CONFIG, load_matching, matching, read_checkpoint, training_facts
+from trajpred.model.checkpoint import (
+    CONFIG,
+    load_matching,
+    matching,
+    read_checkpoint,
+    require_fitting,
+    training_facts,
+)
 from trajpred.model.forecaster import SETTINGS
 from trajpred.model.pretrained import licence_of
 from trajpred.training.lit_forecaster import LitForecaster
@@ -49,13 +56,18 @@ class Start:
 
     @classmethod
     def read(cls, weights: str) -> Start:
-        """Read the weights. Raises: DataError, also if their model cannot be built by what is imported."""
+        """Read the weights.
+
+        Raises: DataError, also if their model cannot be built by what is imported, or does not have one of
+            them; a weight that it has and they lack is initialised.
+        """
         content = read_checkpoint(weights)
         config = content[CONFIG]
         try:
             model = LitForecaster.build(config)  # the parser, which is given it, would import any class
         except DataError as error:
             raise error.located(weights) from None
+        require_fitting(model, content["state_dict"], weights, complete=False)
         config["history"] = model.forecaster.history
         config["decoder"].setdefault("init_args", {})["horizon"] = model.forecaster.horizon
         licence = licence_of(weights, training_facts(content))

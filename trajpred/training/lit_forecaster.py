@@ -15,7 +15,7 @@ from trajpred.data.geometry import norm
 from trajpred.errors import require
 from trajpred.features.config import SceneConfig
 from trajpred.metrics import ForecastMetrics, agent_groups
-from trajpred.model.checkpoint import CONFIG, build
+from trajpred.model.checkpoint import CONFIG, build, require_fitting
 from trajpred.model.forecaster import Forecaster
 from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.scene_encoder import TokenEncoder
@@ -211,6 +211,8 @@ class LitForecaster(pl.LightningModule):
         checkpoint[RANDOM] = distributed.gather_objects(state)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        resumed = self.trainer.ckpt_path or "checkpoint"
+        require_fitting(self, checkpoint["state_dict"], resumed)
         states = checkpoint.get(RANDOM, [])
         count = distributed.process_count()
         if len(states) != count:

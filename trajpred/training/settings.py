@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -33,6 +34,15 @@ _UNKNOWN_IN_GROUP = re.compile(r"Group '(?P<group>\S+)' does not accept (option|
 _UNKNOWN_OF_CLASS = re.compile(
     r'Parser key "(?P<group>\S+)":.*?class_path \'(?P<cls>\S+)\': '
     r"(Option|Validation failed: Key) '(?P<name>\S+)' is not (accepted|expected)"
+)
+#: The setting that a message of the parser is about, and a class for it that cannot be found.
+_KEY = re.compile(r'Parser key "(?P<key>[^"]+)"')
+_NO_CLASS = re.compile(
+    r"class_path '(?P<path>\S+)': "
+    r"(No module named '(?P<absent>\S+)'|module '(?P<module>\S+)' has no attribute '(?P<name>\S+)')"
+)
+_NO_CLASS_PATH = re.compile(
+    r"Expected a (config )?path but (?P<word>\S+) .*?Expected a dot import path string: (?P=word)"
 )
 
 
@@ -132,12 +142,28 @@ def explain(error: ArgumentError, parser: jsonargparse.ArgumentParser, configs: 
         key = match["word"]
         close = nearest(key, names)
         problem = f"no such setting; {_suggest(close and f'--{close}')}"
+    elif (setting := _KEY.search(message)) and (match := _NO_CLASS.search(message)):
+        key = setting["key"]
+        problem = _describe_absent(**match.groupdict())
+    elif setting and (match := _NO_CLASS_PATH.search(message)):
+        key = setting["key"]
+        problem = f"no class {match['word']} is known: give its class path, MODULE.CLASS"
     else:
-        advice = "; --import MODULE_OR_FILE.py imports it" if "No module named" in message else ""
-        return DataError(message + advice, file=file)
+        return DataError(message, file=file)
     if file is None:
         return DataError(f"--{key}: {problem}")
     return DataError(problem, file=file, field=key)
+
+
+def _describe_absent(path: str, absent: str | None, module: str, name: str) -> str:
+    """Describe a class whose module is ``absent``, or which ``module`` lacks."""
+    if absent is not None:
+        advice = "install the package that has it, or give --import MODULE_OR_FILE.py if it is your own"
+        return f"{path} needs the module {absent}, which is not installed: {advice}"
+    names: list[str] = getattr(sys.modules[module], "__all__", [])
+    close = nearest(name, names)
+    known = f"did you mean {close}?" if close else f"it has {', '.join(names)}"
+    return f"{module} has no class {name}; {known}"
 
 
 def _one_line(error: ArgumentError) -> str:

@@ -375,8 +375,8 @@ def one_sentence() -> Iterator[None]:
     except (DataError, OSError):
         raise
     except Exception as error:  # Lightning's classes raise anything
-        if missing := re.search(r"Requirement '([\w-]+)[^']*' not met", str(error)):
-            raise DataError(f"needs a package: pip install {missing[1]}", field="trainer.logger") from None
+        if missing := re.search(r"(?:pip install (?:-U )?'?|Requirement ')([\w-]+)", str(error)):
+            raise DataError(f"these settings need a package: pip install {missing[1]}") from None
         raise DataError(f"these settings cannot be used: {error or type(error).__name__}") from error
 
 
