@@ -21,7 +21,7 @@ from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, HeadDecoder, Prediction, SceneDecoder, SceneEncoder, TokenEncoder
 from trajpred.predictors.baselines import constant_velocity
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.losses import prediction_losses
+from trajpred.training.losses import Labels, joint_losses, mode_losses
 
 each_evaluation = pytest.mark.parametrize("evaluation", ["edges", "dense"])
 
@@ -97,7 +97,8 @@ def test_dense_and_edge_evaluation_agree_in_values_and_gradients(
     def evaluate(evaluation: str) -> tuple[Prediction, dict[str, Tensor]]:
         model.zero_grad()
         prediction = evaluate_as(model, evaluation).forecaster(batch, joint)
-        prediction_losses(prediction, batch, model.loss, joint)["loss"].backward()
+        losses_of = joint_losses if joint else mode_losses
+        losses_of(prediction, Labels.of(batch, model.loss), model.loss)["loss"].backward()
         named = model.named_parameters()
         return prediction, {name: p.grad.clone() for name, p in named if p.grad is not None}
 

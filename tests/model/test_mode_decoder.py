@@ -18,11 +18,11 @@ from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder, mode_decoder
 from trajpred.model.mode_decoder import MODE_EDGE_KINDS, end_pose, radius_edges
-from trajpred.model.scene_decoder import Prediction, bernstein, constant_velocity_of, scene_mean
+from trajpred.model.scene_decoder import Prediction, bernstein, constant_velocity_of
 from trajpred.model.scene_encoder import TokenGraph
 from trajpred.predictors.baselines import lane_following
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.losses import LossConfig, prediction_losses
+from trajpred.training.losses import Labels, LossConfig, group_losses, mode_losses
 
 
 @pytest.mark.parametrize("steps", [1, 5, 60])
@@ -100,9 +100,6 @@ def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agen
     assert not torch.equal(joint.logits[scene == 0][0], joint.logits[scene == 1][0])
     assert (marginal.logits[scene == 0].std(0) > 0).all()
     assert (marginal.trajectory - joint.trajectory).abs().max() > 0.02
-    values = torch.tensor([[1.0, 2], [3, 6], [7, 8]])
-    means = scene_mean(values, torch.tensor([0, 0, 2]), 4)
-    assert means.tolist() == [[2, 4], [0, 0], [7, 8], [0, 0]]
 
 
 @pytest.mark.parametrize("evaluation", ["dense", "edges"])
@@ -230,12 +227,13 @@ def test_groups_learn_as_agents_of_their_own_and_as_what_they_are_merged_to(real
         assert tensor.shape[1] == 6
     torch.testing.assert_close(merged.logits.exp().sum(1), torch.ones(len(merged.logits)))
     config = LossConfig()
-    whole = prediction_losses(modes, batch, config)
-    last = prediction_losses(merged, batch, config)
+    labels = Labels.of(batch, config)
+    whole = group_losses(modes, labels, config)
+    last = mode_losses(merged, labels, config)
     groups = []
     for rows in (slice(6), slice(6, 12)):
         group = Prediction(**{name: x[:, rows] for name, x in modes.tensors.items()})
-        groups.append(prediction_losses(group, batch, config))
+        groups.append(mode_losses(group, labels, config))
     of_first, of_second = groups
     expected = {name: (of_first[name] + of_second[name]) / 2 for name in of_first}
     expected["loss"] = expected["loss"] + last["loss"]

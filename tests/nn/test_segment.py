@@ -9,6 +9,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import coalesce
 
 from trajpred.nn import FlatGraphs, flatten_edges, flatten_stars, segment_softmax, star_edges
+from trajpred.nn.segment import segment_mean
 
 RECEIVER = torch.tensor([0, 0, 0, 2, 2, 5, 3, 3, 3, 3])
 NUM_RECEIVERS = 7  # 1, 4 and 6 have no edges
@@ -34,6 +35,12 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     out = segment_softmax(score, torch.zeros(4096, dtype=torch.int64), 1)
     assert out.dtype == dtype
     torch.testing.assert_close(out.float(), torch.full((4096,), 1 / 4096))
+
+
+def test_mean_of_every_segment_is_0_without_rows() -> None:
+    values = torch.tensor([[1.0, 2], [3, 6], [7, 8]])
+    means = segment_mean(values, torch.tensor([0, 0, 2]), 4)
+    assert means.tolist() == [[2, 4], [0, 0], [7, 8], [0, 0]]
 
 
 def same(graphs: FlatGraphs, expected: FlatGraphs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,20 +19,21 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.model import Prediction
 from trajpred.training.losses import (
+    Labels,
     LossConfig,
-    agent_weight,
     average_displacement,
-    draw_agents,
     endpoint_nll,
+    joint_losses,
     mixture_nll,
-    prediction_losses,
+    mode_losses,
     winner_takes_all,
 )
 
 CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.0, others=0.25)
+Losses = Callable[[Prediction, Labels, LossConfig], dict[str, Tensor]]
 #: Agents, modes and steps of random terms.
 A, K, F = 5, 3, 7
-each_kind = pytest.mark.parametrize("joint", [False, True], ids=["marginal", "joint"])
+each_kind = pytest.mark.parametrize("losses_of", [mode_losses, joint_losses], ids=["marginal", "joint"])
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData
     for category, mask in zip(agent.category.tolist(), agent.target_mask, strict=True):
         weight = weights.get(TrackCategory(category), 0.25)
         expected.append(weight if mask.any() else 0.0)
-    assert agent_weight(batch, CONFIG).tolist() == expected
+    assert Labels.of(batch, CONFIG).weight.tolist() == expected
     assert len(set(expected)) == 4
 
 
@@ -75,7 +77,7 @@ def test_continued_labels_weigh_less_and_recorded_ones_as_before(
 
     def slope(recorded: int) -> Tensor:
         batch.recorded = torch.full((batch.num_graphs,), recorded)
-        loss = prediction_losses(prediction, batch, config)["refinement"]
+        loss = mode_losses(prediction, Labels.of(batch, config), config)["refinement"]
         return torch.autograd.grad(loss, path)[0]
 
     everything = slope(60)
@@ -99,8 +101,9 @@ def test_probabilities_are_learned_from_the_last_recorded_and_the_last_continued
     )
     share = prediction.logits.softmax(1)
     likelihood = (share * torch.exp(-recorded - 0.5 * continued)).sum(1)
-    expected = np.average(-likelihood.log(), weights=agent_weight(batch, CONFIG))
-    found = prediction_losses(prediction, batch, replace(CONFIG, continued_end=0.5))["mode"]
+    expected = np.average(-likelihood.log(), weights=Labels.of(batch, CONFIG).weight)
+    config = replace(CONFIG, continued_end=0.5)
+    found = mode_losses(prediction, Labels.of(batch, config), config)["mode"]
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
@@ -111,7 +114,7 @@ def test_without_an_exponent_continued_labels_do_not_change_the_probabilities(
     config = replace(CONFIG, continued_end=0.0)
 
     def loss() -> float:
-        return float(prediction_losses(prediction, batch, config)["mode"])
+        return float(mode_losses(prediction, Labels.of(batch, config), config)["mode"])
 
     batch.recorded = torch.full((batch.num_graphs,), 45)
     before = loss()
@@ -133,46 +136,44 @@ def test_standing_agents_that_are_drawn_count_for_those_that_are_not(batch: Hete
     assert moves.any()
     assert int(stands.sum()) > 20
 
-    agents, importance = draw_agents(batch, 1.0)
-    assert agents.tolist() == labelled.nonzero()[:, 0].tolist()
-    assert set(importance.tolist()) == {1.0}
+    labels = Labels.of(batch, LossConfig(others=1.0))
+    drawn = labels.draw(1.0)
+    assert drawn.agents.tolist() == labelled.nonzero()[:, 0].tolist()
+    assert set(drawn.weight.tolist()) == {1.0}
 
     draws = 400
     total = torch.zeros_like(agent.heading)
     for _ in range(draws):
-        agents, importance = draw_agents(batch, 0.25)
-        total[agents] += importance / draws
+        drawn = labels.draw(0.25)
+        total[drawn.agents] += drawn.weight / draws
     torch.testing.assert_close(total[moves], torch.ones(int(moves.sum())))
     assert not total[~labelled].any()
     error = math.sqrt(3.0 / (draws * int(stands.sum())))  # variance (1 - share) / share of each draw
     assert float(total[stands].mean()) == pytest.approx(1.0, abs=4 * error)
 
 
-def test_the_loss_of_drawn_agents_is_that_of_all_in_expectation(
-    batch: HeteroData, prediction: Prediction
-) -> None:
-    """An agent of importance 4 counts as four copies of it."""
-    agents = torch.arange(len(prediction.trajectory))
-    importance = torch.ones(len(agents))
+def test_an_agent_of_weight_4_counts_as_four_copies_of_it(batch: HeteroData, prediction: Prediction) -> None:
+    labels = Labels.of(batch, CONFIG)
+    importance = torch.ones(len(labels.agents))
     importance[::3] = 4.0
-    weighed = prediction_losses(prediction, batch, CONFIG, importance=importance)
-    copies = agents.repeat_interleave(importance.long())
+    weighed = mode_losses(prediction, labels._replace(weight=labels.weight * importance), CONFIG)
+    copies = labels.agents.repeat_interleave(importance.long())
     repeated = Prediction(**{name: x[copies] for name, x in prediction.tensors.items()})
-    expected = prediction_losses(repeated, batch, CONFIG, agents=copies)
+    expected = mode_losses(repeated, Labels(*[x[copies] for x in labels]), CONFIG)
     torch.testing.assert_close(weighed["loss"], expected["loss"])
 
 
 @each_kind
 def test_losses_are_weighted_means_over_agents(
-    batch: HeteroData, prediction: Prediction, joint: bool
+    batch: HeteroData, prediction: Prediction, losses_of: Losses
 ) -> None:
     """Each agent has its winner; with joint futures, each scene."""
     p = prediction
     agent = batch["agent"]
-    weight = agent_weight(batch, CONFIG).numpy()
+    weight = Labels.of(batch, CONFIG).weight.numpy()
 
     def over_scene(values: np.ndarray) -> np.ndarray:
-        if not joint:
+        if losses_of is mode_losses:
             return values
         means = values.copy()
         for scene in range(batch.num_graphs):
@@ -201,19 +202,21 @@ def test_losses_are_weighted_means_over_agents(
         "minADE": error,
         "loss": 0.5 * proposal + 2 * refinement + 3 * mode,
     }
-    losses = prediction_losses(prediction, batch, CONFIG, joint)
+    losses = losses_of(prediction, Labels.of(batch, CONFIG), CONFIG)
     assert losses.keys() == expected.keys()
     for name, value in expected.items():
         assert float(losses[name]) == pytest.approx(value, rel=1e-4), name
 
 
 @each_kind
-def test_steps_without_truth_change_nothing(batch: HeteroData, prediction: Prediction, joint: bool) -> None:
-    before = prediction_losses(prediction, batch, CONFIG, joint)
+def test_steps_without_truth_change_nothing(
+    batch: HeteroData, prediction: Prediction, losses_of: Losses
+) -> None:
+    before = losses_of(prediction, Labels.of(batch, CONFIG), CONFIG)
     absent = ~batch["agent"].target_mask
     batch["agent"].target[absent] = 1e3
     path = prediction.trajectory.masked_fill(absent[:, None, :, None], -1e3)
-    after = prediction_losses(replace(prediction, trajectory=path), batch, CONFIG, joint)
+    after = losses_of(replace(prediction, trajectory=path), Labels.of(batch, CONFIG), CONFIG)
     for name in ("proposal", "refinement", "minADE"):
         torch.testing.assert_close(after[name], before[name])
 
@@ -222,8 +225,9 @@ def test_the_losses_of_joint_futures_are_added_with_their_weight(real: list[Scen
     batch = batch_of(real[:1])
     model = small_model(loss={"joint": 0.3})
     losses = model.losses(batch)
-    marginal = prediction_losses(model.forecaster(batch, False), batch, model.loss, False)
-    joint = prediction_losses(model.forecaster(batch, True), batch, model.loss, True)
+    labels = Labels.of(batch, model.loss)
+    marginal = mode_losses(model.forecaster(batch, False), labels, model.loss)
+    joint = joint_losses(model.forecaster(batch, True), labels, model.loss)
     torch.testing.assert_close(losses["loss"], marginal["loss"] + 0.3 * joint["loss"])
     model.forecaster.decoder.joint = False
     torch.testing.assert_close(model.losses(batch)["loss"], marginal["loss"])

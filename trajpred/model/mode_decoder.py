@@ -19,7 +19,6 @@ from trajpred.model.scene_decoder import (
     Prediction,
     SceneDecoder,
     constant_velocity_of,
-    scene_mean,
 )
 from trajpred.model.scene_encoder import (
     Evaluation,
@@ -40,7 +39,7 @@ from trajpred.nn import (
 )
 from trajpred.nn.attention import reached_by
 from trajpred.nn.edge_attention import Operator
-from trajpred.nn.segment import LOWEST
+from trajpred.nn.segment import LOWEST, segment_mean
 
 #: Displacement (m) around which the heading of the agent fades in as the direction of a mode.
 STATIONARY_M = 2.0
@@ -294,7 +293,7 @@ class ModeDecoder(SceneDecoder):
         logits = at_least_float32(self.logit_head(x)).reshape(-1, count)
         if joint:  # one probability per joint mode
             scene = graph.scene[: graph.num_agents]
-            logits = scene_mean(logits, scene, batch.num_graphs)[scene]
+            logits = segment_mean(logits, scene, batch.num_graphs)[scene]
         groups = count // self.modes
         return Prediction(trajectory, scale, logits, proposal, proposal_scale, groups)
 

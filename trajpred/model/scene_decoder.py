@@ -192,14 +192,6 @@ def constant_velocity_of(batch: HeteroData, horizon: int) -> Tensor:
     return velocity[:, None] * after[..., None]
 
 
-def scene_mean(values: Tensor, scene: Tensor, scenes: int) -> Tensor:
-    """Average ``values`` ``[A, K]`` over the agents of each scene ``[A]``: ``[scenes, K]``."""
-    total = values.new_zeros(scenes, values.shape[1]).index_add(0, scene, values)
-    # Unlike bincount, this does not stall a GPU.
-    count = values.new_zeros(scenes).index_add(0, scene, values.new_ones(len(scene)))
-    return total / count.clamp(min=1)[:, None]
-
-
 # Heads: tokens of modes ``[M, dim]`` -> offset and scale, ``[M, horizon, 2]`` metres each.
 
 

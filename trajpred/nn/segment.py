@@ -65,6 +65,13 @@ def segment_sum(value: Tensor, receiver: Tensor, num_receivers: int) -> Tensor:
     return zeros.index_add(0, receiver, value)
 
 
+def segment_mean(value: Tensor, segment: Tensor, num_segments: int) -> Tensor:
+    """Average ``value`` ``[N, K]`` over the rows of each segment ``[N]``: ``[num_segments, K]``."""
+    # Unlike bincount, this does not stall a GPU.
+    count = segment_sum(value.new_ones(len(segment)), segment, num_segments)
+    return segment_sum(value, segment, num_segments) / count.clamp(min=1)[:, None]
+
+
 class FlatGraphs(NamedTuple):
     """B graphs in one, numbered as in PyG's ``Batch``.
 

@@ -22,12 +22,12 @@ from trajpred.model.scene_encoder import TokenEncoder
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
 from trajpred.training.losses import (
+    Labels,
     LossConfig,
     add_auxiliary,
-    agent_weight,
     as_mean,
-    draw_agents,
-    prediction_losses,
+    group_losses,
+    joint_losses,
 )
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
@@ -123,24 +123,22 @@ class LitForecaster(pl.LightningModule):
         decoder = self.forecaster.decoder
         tokens = self.forecaster.encoder.encode(batch)
         # The other agents are encoded but not decoded.
-        agents, importance = draw_agents(batch, self.standing_share)
-        prediction = decoder(tokens, batch, agents=agents)
-        losses = self.marginal_losses(prediction, batch, agents, importance)
+        labels = Labels.of(batch, self.loss)
+        drawn = labels.draw(self.standing_share)
+        prediction = decoder(tokens, batch, agents=drawn.agents)
+        losses = self.marginal_losses(prediction, batch, drawn)
         if decoder.joint and joint:
-            worlds = decoder(tokens, batch, joint=True)
-            joint_losses = prediction_losses(worlds, batch, self.loss, joint=True)
-            losses |= {f"joint_{name}": value for name, value in joint_losses.items()}
-            losses["loss"] = losses["loss"] + self.loss.joint * joint_losses["loss"]
+            of_worlds = joint_losses(decoder(tokens, batch, joint=True), labels, self.loss)
+            losses |= {f"joint_{name}": value for name, value in of_worlds.items()}
+            losses["loss"] = losses["loss"] + self.loss.joint * of_worlds["loss"]
         return losses
 
-    def marginal_losses(
-        self, prediction: Prediction, batch: HeteroData, agents: Tensor, importance: Tensor
-    ) -> dict[str, Tensor]:
+    def marginal_losses(self, prediction: Prediction, batch: HeteroData, labels: Labels) -> dict[str, Tensor]:
         """Return the losses of marginal futures, those of encoder and decoder included, and their sum."""
-        losses = prediction_losses(prediction, batch, self.loss, agents=agents, importance=importance)
-        weight = as_mean(agent_weight(batch, self.loss)[agents] * importance)
+        losses = group_losses(prediction, labels, self.loss)
+        weight = as_mean(labels.weight)
         auxiliary = self.forecaster.encoder.auxiliary_losses(batch)
-        auxiliary |= self.forecaster.decoder.auxiliary_losses(prediction, batch, agents, weight)
+        auxiliary |= self.forecaster.decoder.auxiliary_losses(prediction, batch, labels.agents, weight)
         return add_auxiliary(losses, auxiliary, self.loss)
 
     def validation_step(self, batch: HeteroData, _: int) -> None:
@@ -151,8 +149,7 @@ class LitForecaster(pl.LightningModule):
         prediction = modes.merged()
         target = agent.target[:, :steps]
         valid = agent.target_mask[:, :steps]
-        every = torch.arange(agent.num_nodes, device=self.device)
-        loss = self.marginal_losses(modes, batch, every, torch.ones_like(agent.heading))["loss"]
+        loss = self.marginal_losses(modes, batch, Labels.of(batch, self.loss))["loss"]
         # Each process returns its part of a mean over all processes: weight it by all their scenes.
         count = torch.tensor(batch.num_graphs, device=self.device)
         scenes = int(distributed.sum_over_processes(count))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +14,8 @@ from trajpred.data.geometry import last_step, norm
 from trajpred.data.tracks import MOVING_M, TrackCategory
 from trajpred.errors import require, require_not_negative
 from trajpred.metrics import average_error
-from trajpred.model.scene_decoder import Prediction, scene_mean
+from trajpred.model.scene_decoder import Prediction
+from trajpred.nn.segment import segment_mean
 from trajpred.training.distributed import process_count, sum_over_processes
 
 
@@ -55,106 +58,120 @@ class LossConfig:
         require(agents > 0, "model.loss", "needs a positive weight of focal, scored or other agents")
 
 
-def prediction_losses(
-    prediction: Prediction,
-    batch: HeteroData,
+class Labels(NamedTuple):
+    """Futures that the modes of ``B`` agents of a batch are compared with, in the agents' frames.
+
+    Attributes:
+        agents: ``[B]`` rows of the batch.
+        scene: ``[B]``, scene of each agent.
+        target: ``[B, F, 2]`` metres.
+        valid: ``[B, F]``, whether there is a label.
+        recorded: ``[B, F]``, whether it was recorded, not continued by a model.
+        step_weight: ``[B, F]``, 0 without a label.
+        weight: ``[B]`` by category, and for agents that were not drawn; 0 without a label.
+    """
+
+    agents: Tensor
+    scene: Tensor
+    target: Tensor
+    valid: Tensor
+    recorded: Tensor
+    step_weight: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, batch: HeteroData, config: LossConfig) -> Labels:
+        """Return the labels of all agents."""
+        agent = batch["agent"]
+        valid = agent.target_mask
+        row = torch.arange(len(valid), device=valid.device)
+        step = torch.arange(valid.shape[1], device=valid.device)
+        recorded = valid & (step < batch.recorded[agent.batch][:, None])
+        step_weight = torch.full_like(agent.target[..., 0], config.continued).masked_fill(recorded, 1.0)
+        weight = torch.full_like(agent.heading, config.others)
+        # torch.compile compares a tensor with a plain number only.
+        weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
+        weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
+        weight = weight * valid.any(1)
+        return cls(row, agent.batch, agent.target, valid, recorded, step_weight * valid, weight)
+
+    def draw(self, standing_share: float) -> Labels:
+        """Draw the agents of a training step: all that move, and a random fraction of the stationary ones.
+
+        Most agents are stationary and contribute little signal. Each one that is drawn is weighted up to
+        stand for those that are not, so that the expectation of the loss is that over all agents.
+        """
+        distance = norm(self.target).masked_fill(~self.valid, 0.0).amax(1)
+        stands = distance < MOVING_M
+        drawn = self.valid.any(1)
+        if standing_share < 1:
+            draw = torch.rand(stands.shape, device=stands.device)
+            drawn = drawn & (~stands | (draw < standing_share))
+        importance = torch.where(stands, 1 / standing_share, 1.0)
+        rows = drawn.nonzero()[:, 0]
+        weighted = self._replace(weight=self.weight * importance)
+        return Labels(*[x[rows] for x in weighted])
+
+    def scene_average(self, values: Tensor) -> Tensor:
+        """Return the weighted mean of ``values`` ``[B, K]`` over the agents of each scene, for each agent."""
+        weight = self.weight[:, None]
+        total = segment_mean(values * weight, self.scene, len(weight))
+        return (total / segment_mean(weight, self.scene, len(weight)).clamp(min=1e-6))[self.scene]
+
+
+def mode_losses(
+    modes: Prediction,
+    labels: Labels,
     config: LossConfig,
-    joint: bool = False,
-    agents: Tensor | None = None,
-    importance: Tensor | None = None,
+    average: Callable[[Tensor], Tensor] = lambda errors: errors,
 ) -> dict[str, Tensor]:
     """Compute ``proposal``, ``refinement``, ``mode``, their weighted sum ``loss``, and ``minADE`` for logs.
 
-    With several groups of modes, each loss is averaged over the groups, and ``loss`` includes ``merged``, the
-    loss of the merged forecast.
-
-    Each loss is a weighted mean over agents. With several processes, all of them must call this function, and
-    the mean of their results is the mean over the agents of all processes (DDP averages gradients).
+    Each is a weighted mean over agents. With several processes, all of them must call this function, and the
+    mean of their results is the mean over the agents of all processes (DDP averages gradients).
 
     Args:
-        joint: select one winning world per scene instead of one mode per agent.
-        agents: rows of ``batch`` that ``prediction`` contains; all by default.
-        importance: factor of the weight of each of these agents; 1 by default. See :func:`draw_agents`.
+        average: what the modes of an agent are chosen by, from errors ``[B, K]``; by default its own error.
     """
-    agent = batch["agent"]
-    modes = prediction.separate()
-    groups = prediction.groups
-    assert groups == 1 or not joint, "joint modes are one group"
-    if agents is None:
-        agents = torch.arange(len(agent.target), device=agent.target.device)
-    if importance is None:
-        importance = torch.ones_like(agent.heading[agents])
-    rows = agents.repeat_interleave(groups)
-    target = agent.target[rows]
-    valid = agent.target_mask[rows]
-    scene = agent.batch[rows]
-    step = torch.arange(target.shape[1], device=target.device)
-    recorded = valid & (step < batch.recorded[scene][:, None])
-    step_weight = torch.full_like(target[..., 0], config.continued).masked_fill(recorded, 1.0) * valid
-    weight = agent_weight(batch, config)[rows] * importance.repeat_interleave(groups)
-    mean_weight = as_mean(weight)
-
-    def scene_average(values: Tensor) -> Tensor:
-        """Return the weighted mean over the agents of each scene, repeated for each agent."""
-        mean_weight_of_scene = scene_mean(weight[:, None], scene, batch.num_graphs).clamp(min=1e-6)
-        mean_of_scene = scene_mean(values * weight[:, None], scene, batch.num_graphs)
-        return (mean_of_scene / mean_weight_of_scene)[scene]
+    mean_weight = as_mean(labels.weight)
 
     def winner_losses(trajectory: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Return the negative log-likelihood and the average displacement of the best modes."""
-        error = average_displacement(trajectory, target, valid)
-        best = (scene_average(error) if joint else error).argmin(1)
-        nll = winner_takes_all(trajectory, scale, target, step_weight, best)
+        error = average_displacement(trajectory, labels.target, labels.valid)
+        best = average(error).argmin(1)
+        nll = winner_takes_all(trajectory, scale, labels.target, labels.step_weight, best)
         best_error = error.gather(1, best[:, None])[:, 0]
         return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
-    last, end_nll = labels_nll(modes, target, recorded, valid, config.continued_end)
-    mixture = mixture_nll(modes.logits, scene_average(end_nll) if joint else end_nll)
-    mixture = mixture * step_weight.gather(1, last[:, None])[:, 0]  # less where the last step is continued
+    last, end_nll = labels_nll(modes, labels, config.continued_end)
+    mixture = mixture_nll(modes.logits, average(end_nll))
+    mixture = mixture * labels.step_weight.gather(1, last[:, None])[:, 0]  # less if it is continued
     refinement, min_ade = winner_losses(modes.trajectory, modes.scale)
     losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
     if modes.proposal is not None and modes.proposal_scale is not None:
         losses["proposal"], _ = winner_losses(modes.proposal, modes.proposal_scale)
     weighted = [getattr(config, name) * value for name, value in losses.items()]
-    total = torch.stack(weighted).sum()
-    if groups == 1:
-        return losses | {"loss": total, "minADE": min_ade}
-    # The losses of each group keep the groups diverse; the merged loss trains what is returned.
-    merged = prediction_losses(prediction.merged(), batch, config, joint, agents, importance)
-    losses["merged"] = merged["loss"]
-    return losses | {"loss": total + merged["loss"], "minADE": merged["minADE"]}
+    return losses | {"loss": torch.stack(weighted).sum(), "minADE": min_ade}
 
 
-def draw_agents(batch: HeteroData, standing_share: float) -> tuple[Tensor, Tensor]:
-    """Draw the agents of a training step: all that move, and a random fraction of the stationary ones.
+def joint_losses(modes: Prediction, labels: Labels, config: LossConfig) -> dict[str, Tensor]:
+    """Compute the losses of :func:`mode_losses` with one best mode for all agents of a scene."""
+    return mode_losses(modes, labels, config, labels.scene_average)
 
-    Most agents are stationary and contribute little signal. Each one that is drawn is weighted up to stand
-    for those that are not, so that the expectation of the loss is that over all agents.
 
-    Returns: rows ``[B]`` of agents with labels, ascending, and the importance ``[B]`` of each.
+def group_losses(prediction: Prediction, labels: Labels, config: LossConfig) -> dict[str, Tensor]:
+    """Compute the losses of :func:`mode_losses` of a forecast of one or several groups of modes.
+
+    The mean of the groups' own losses keeps them diverse; ``merged``, which ``loss`` includes, trains the
+    forecast that is made of them.
     """
-    agent = batch["agent"]
-    distance = norm(agent.target).masked_fill(~agent.target_mask, 0.0).amax(1)
-    stands = distance < MOVING_M
-    labelled = agent.target_mask.any(1)
-    if standing_share == 1:
-        drawn = labelled
-    else:
-        draw = torch.rand(stands.shape, device=stands.device)
-        drawn = labelled & (~stands | (draw < standing_share))
-    importance = torch.where(stands, 1 / standing_share, 1.0)
-    rows = drawn.nonzero()[:, 0]
-    return rows, importance[rows]
-
-
-def agent_weight(batch: HeteroData, config: LossConfig) -> Tensor:
-    """Return the weights ``[A]`` by category, 0 for agents without a valid future step."""
-    agent = batch["agent"]
-    weight = torch.full_like(agent.heading, config.others)
-    # torch.compile compares a tensor with a plain number only.
-    weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
-    weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
-    return weight * agent.target_mask.any(1)
+    if prediction.groups == 1:
+        return mode_losses(prediction, labels, config)
+    repeated = Labels(*[x.repeat_interleave(prediction.groups, 0) for x in labels])
+    losses = mode_losses(prediction.separate(), repeated, config)
+    merged = mode_losses(prediction.merged(), labels, config)
+    total = losses["loss"] + merged["loss"]
+    return losses | {"merged": merged["loss"], "loss": total, "minADE": merged["minADE"]}
 
 
 def as_mean(weight: Tensor) -> Tensor:
@@ -230,9 +247,7 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, last: Tensor
     return laplace_nll(end, spread, target[row, last][:, None])
 
 
-def labels_nll(
-    modes: Prediction, target: Tensor, recorded: Tensor, valid: Tensor, exponent: float
-) -> tuple[Tensor, Tensor]:
+def labels_nll(modes: Prediction, labels: Labels, exponent: float) -> tuple[Tensor, Tensor]:
     """Add the NLL of the last recorded and, tempered, of the last continued label of each mode: ``[A, K]``.
 
     Probabilities are learned from the last recorded label above all: a continued one was drawn from a model
@@ -242,10 +257,10 @@ def labels_nll(
     Returns: the step ``[A]`` of the last recorded label, without any that of the last one; the sum, to which
         a label that is both counts once.
     """
-    end = last_step(valid)
-    last = last_step(recorded).where(recorded.any(1), end)
-    nll = endpoint_nll(modes.trajectory, modes.scale, target, last)
-    later = endpoint_nll(modes.trajectory, modes.scale, target, end)
+    end = last_step(labels.valid)
+    last = last_step(labels.recorded).where(labels.recorded.any(1), end)
+    nll = endpoint_nll(modes.trajectory, modes.scale, labels.target, last)
+    later = endpoint_nll(modes.trajectory, modes.scale, labels.target, end)
     return last, nll + exponent * later * (end > last)[:, None]
 
 
