@@ -11,7 +11,7 @@ from tests.conftest import rejected
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.motion import heading_known
-from trajpred.data.resample import earlier, recut, resample, resample_forecast, states_at
+from trajpred.data.resample import resample, resample_forecast, states_at
 from trajpred.data.scenario import Scenario
 from trajpred.data.time import MAX_LOST, frame_steps, regular_step_s, with_lost_frames
 from trajpred.errors import DataError
@@ -250,7 +250,7 @@ def test_the_states_of_a_time_are_a_rule_with_tolerances(
 def test_windows_of_batches_are_those_of_scenarios(window: tuple[int, int, int]) -> None:
     scenario = replace(steady(0.1, observed=50, future=60), continued=20)
     found = ScenarioBatch.of([scenario]).window(*window)
-    expected = ScenarioBatch.of([recut(scenario, *window)])
+    expected = ScenarioBatch.of([scenario.window(*window)])
     assert (found.num_observed, found.num_future) == window[:2]
     assert (expected.num_observed, expected.num_future) == window[:2]
     for name in ("valid", "position", "heading", "velocity"):
@@ -283,7 +283,7 @@ def test_a_forecast_on_another_grid_passes_the_same_places(step_s: float, steps:
 
 def test_an_earlier_view_has_the_states_of_that_time() -> None:
     now = steady(0.1)
-    before = earlier(now, 3)
+    before = now.window(later=-3)
     for name in ("valid", "position", "heading", "velocity"):
         states, moved = getattr(now.tracks, name), getattr(before.tracks, name)
         assert np.array_equal(moved[:, 3:], states[:, :-3]), name
@@ -296,11 +296,11 @@ def test_an_earlier_view_has_the_states_of_that_time() -> None:
     assert np.array_equal(each.position[0], now.tracks.position[0])
 
 
-def test_a_recut_keeps_recorded_times_and_continues_them() -> None:
+def test_a_window_keeps_recorded_times_and_continues_them() -> None:
     scenario = steady(0.1, observed=9, future=8)
     jitter = np.array([0, 3, -2, 1, 0, -3, 2, 1, 0, 2, 0, 1, -1, 0, 2, 1, 0]) * 1_000_000
     uneven = replace(scenario, timestamps_ns=scenario.timestamps_ns + jitter)
-    found = recut(uneven, observed=9, future=14, later=-4)
+    found = uneven.window(observed=9, future=14, later=-4)
     assert np.array_equal(found.timestamps_ns[4:21], uneven.timestamps_ns)
     assert np.array_equal(np.diff(found.timestamps_ns)[[0, 1, 2, 3, 20, 21]], [100_000_000] * 6)
     assert found.tracks.valid.sum(axis=1).tolist() == [17, 17]

@@ -68,7 +68,7 @@ class ContinuedStore(ScenarioStore):
 
     def __getitem__(self, index: int) -> Scenario:
         scenario = super().__getitem__(index)
-        return replace(scenario, continued=scenario.num_steps - scenario.num_observed)
+        return replace(scenario, continued=scenario.num_future)
 
 
 def test_futures_that_a_model_continued_are_not_scored(store: ScenarioStore) -> None:

@@ -145,7 +145,7 @@ def test_every_recorded_state_is_history_or_future(
     moved = ObservedStore(store, seconds)
     after = moved[0]
     assert moved.lengths == (max(observed, 50), 110 - observed)
-    assert (after.num_observed, after.num_steps - after.num_observed) == moved.lengths
+    assert (after.num_observed, after.num_future) == moved.lengths
     unknown = after.num_observed - observed
     assert not after.tracks.valid[:, :unknown].any()
     for name in ("valid", "position", "heading", "velocity"):

@@ -16,7 +16,7 @@ from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.features.config import BOUNDARIES, FeatureConfig
 from trajpred.features.scene_graph import LaneFeatures, SceneFeatures, mirrored, scene_features
 from trajpred.predictors.perturbations import without_map
-from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut, uniform
+from trajpred.training.augmentation import AugmentConfig, augment, hashed, uniform, vary_recordings
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
     config = AugmentConfig(earlier_s=4.0, later_s=4.0)
     moves = set()
     for key in range(12):
-        cut = recut(batch, config, window, np.arange(3) + key)
+        cut = vary_recordings(batch, config, window, np.arange(3) + key)
         assert cut.num_observed == 60
         assert cut.tracks.valid.shape[1] == 160
         for scene in range(3):
@@ -159,9 +159,9 @@ def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: 
     valid[scenario.focal, : scenario.num_observed - 1] = False
     batch = ScenarioBatch.of([replace(scenario, tracks=replace(scenario.tracks, valid=valid))])
     for key in range(8):
-        cut = recut(batch, AugmentConfig(earlier_s=0.3), FeatureConfig(), np.array([key]))
+        cut = vary_recordings(batch, AugmentConfig(earlier_s=0.3), FeatureConfig(), np.array([key]))
         assert np.array_equal(cut.tracks.valid, valid)
-    assert recut(batch, AugmentConfig(), FeatureConfig(), np.array([0])) is batch
+    assert vary_recordings(batch, AugmentConfig(), FeatureConfig(), np.array([0])) is batch
 
 
 def test_windows_rest_on_recordings(sample_scenarios: list[Scenario]) -> None:
@@ -170,7 +170,7 @@ def test_windows_rest_on_recordings(sample_scenarios: list[Scenario]) -> None:
     batch = ScenarioBatch.of([scenario])
     ends = set()
     for key in range(200):
-        cut = recut(batch, AugmentConfig(later_s=6.0), FeatureConfig(), np.array([key]))
+        cut = vary_recordings(batch, AugmentConfig(later_s=6.0), FeatureConfig(), np.array([key]))
         ends.add(int(cut.recorded[0]) - cut.num_observed)
     assert min(ends) == 20
     assert max(ends) == 30
@@ -182,7 +182,7 @@ def test_some_scenes_are_as_noisy_as_a_tracker(sample_scenarios: list[Scenario])
     config = AugmentConfig(noise=0.5, noise_m=0.8, slow_noise=0.25, derived_states=0.4)
     batch = ScenarioBatch.of([scenario] * 200)
     keys = hashed(np.arange(200)).view(np.int64)
-    noisy = recut(batch, config, FeatureConfig(), keys)
+    noisy = vary_recordings(batch, config, FeatureConfig(), keys)
     off = noisy.tracks.position - batch.tracks.position
     assert not off[:, 50:].any()
     assert not off[:, :50][~batch.tracks.valid[:, :50]].any()
@@ -197,7 +197,7 @@ def test_some_scenes_are_as_noisy_as_a_tracker(sample_scenarios: list[Scenario])
     assert (lag > 0.5).mean() == pytest.approx(0.25, abs=0.12)
     changed = (noisy.tracks.heading != batch.tracks.heading).reshape(200, -1).any(1)
     assert changed.mean() == pytest.approx(0.4, abs=0.12)
-    alone = recut(ScenarioBatch.of([scenario]), config, FeatureConfig(), keys[size > 0][:1])
+    alone = vary_recordings(ScenarioBatch.of([scenario]), config, FeatureConfig(), keys[size > 0][:1])
     of_first = noisy.track_scene == np.flatnonzero(size > 0)[0]
     assert np.array_equal(alone.tracks.position, noisy.tracks.position[of_first])
 
@@ -220,7 +220,7 @@ def spans(later: int) -> tuple[slice, slice]:
 def test_some_scenes_lose_their_map_and_some_their_neighbours(sample_scenarios: list[Scenario]) -> None:
     batch = ScenarioBatch.of(sample_scenarios[:4])
     keys = np.arange(4)
-    bare = recut(batch, AugmentConfig(no_map=0.5), FeatureConfig(), keys)
+    bare = vary_recordings(batch, AugmentConfig(no_map=0.5), FeatureConfig(), keys)
     kept = [scene for scene in range(4) if (bare.lane_scene == scene).any()]
     assert 0 < len(kept) < 4
     some_bare = []

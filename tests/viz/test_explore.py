@@ -17,7 +17,6 @@ import pytest
 from tests.viz.scenes import OBSERVED, make_map, make_scenario
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.predictors import Predictor, load_predictor
@@ -99,7 +98,7 @@ def test_lanes_are_taken_away() -> None:
 
 def test_an_earlier_time_predicts_what_was_predicted_then(model: Predictor, real_scene: Scenario) -> None:
     then = at_step(real_scene, 38)
-    assert_same(*model([then]), *model([earlier(real_scene, 12)]), tolerance=2e-3)
+    assert_same(*model([then]), *model([real_scene.window(later=-12)]), tolerance=2e-3)
     for observed in 0, 51:
         with pytest.raises(DataError, match="must be 1 to 50 steps"):
             at_step(real_scene, observed)

@@ -20,7 +20,6 @@ from tests.conftest import ROOT
 from tests.viz.scenes import OBSERVED, make_forecast, make_map, make_scenario, with_scales
 from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.geometry import wrap_angle
-from trajpred.data.resample import earlier as seen_earlier
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
 from trajpred.errors import DataError
@@ -154,7 +153,7 @@ def test_a_stream_is_what_was_predicted_at_each_update(real_scene: Scenario, tmp
     assert page.index["streams"]
     assert stream["step"] == [now - 10, now - 5, now]
     for u, back in enumerate((10, 5)):
-        earlier, [forecast] = stream["earlier"][u], model([seen_earlier(real_scene, back)])
+        earlier, [forecast] = stream["earlier"][u], model([real_scene.window(later=-back)])
         assert {packed["role"][track] for track in earlier["tracks"]} == {"FOCAL", "SCORED"}
         path = forecast.trajectory[forecast.rows(np.array([real_scene.focal_id]))[0]]
         row = earlier["tracks"].index(focal)

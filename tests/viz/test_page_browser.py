@@ -14,7 +14,6 @@ from matplotlib.image import imread
 
 from tests.conftest import SAMPLE
 from tests.viz.browser import IN_BROWSER, TURN, Browser, enter
-from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation.table import bootstrap
 from trajpred.predictors import Predictor, load_predictor
@@ -150,7 +149,7 @@ def test_earlier_updates_are_shown_at_their_time(
     focal = np.array([scenes[2].focal_id])
     for step, back in ((now, 0), (now - 1, 5), (now - 5, 5), (now - 6, 10), (0, 10)):
         browser.do(f"setStep({step})")
-        [forecast] = model([earlier(scenes[2], back)])
+        [forecast] = model([scenes[2].window(later=-back)])
         p = forecast.probability[forecast.rows(focal)[0]]
         shown = browser.ask("state.scene.modes(panes[0].forecast, state.scene.focal).map(m => m.probability)")
         assert shown == pytest.approx(np.sort(p), abs=1e-3), step

@@ -76,7 +76,6 @@ def scenario_rows(scenario: Scenario) -> Rows:
 
     tracks = scenario.tracks
     observed = scenario.num_observed
-    future = scenario.num_steps - observed
     lane_map = scenario.map
     elements = len(lane_map) + len(lane_map.crossing_id) + len(lane_map.drivable_area_id)
     described = str(lane_map) if elements else "no map"
@@ -88,7 +87,7 @@ def scenario_rows(scenario: Scenario) -> Rows:
     focal_type = OBJECT_TYPES[tracks.object_type[scenario.focal]]
     return {
         "city": scenario.city,
-        "time": f"{observed} + {future} steps of {scenario.step_s:.2g} s",
+        "time": f"{observed} + {scenario.num_future} steps of {scenario.step_s:.2g} s",
         "tracks": tracks,
         "scored": int((tracks.category >= TrackCategory.SCORED).sum()),
         "focal": f"{focal_type} {scenario.focal_id}",

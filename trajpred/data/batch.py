@@ -60,16 +60,12 @@ class ScenarioBatch:
         size = f"{len(self.tracks)} tracks, {len(self.map)} lane segments"
         return f"ScenarioBatch({len(self)} scenarios: {size})"
 
-    def window(self, observed: int, future: int, later: ArrayLike = 0) -> ScenarioBatch:
-        """Return a window of ``observed`` past and ``future`` future steps.
-
-        Steps that were never recorded are unknown.
-
-        Args:
-            observed: number of steps that are input.
-            future: number of steps after them.
-            later: steps by which to move the last observed step, one number or ``[S]``.
-        """
+    def window(
+        self, observed: int | None = None, future: int | None = None, later: ArrayLike = 0
+    ) -> ScenarioBatch:
+        """Return the :meth:`Scenario.window` of each scenario; ``later`` is one number or ``[S]``."""
+        observed = self.num_observed if observed is None else observed
+        future = self.num_future if future is None else future
         first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
         if not first.any() and (observed, future) == (self.num_observed, self.num_future):
             return self

@@ -25,40 +25,6 @@ def same_step(step_s: float, other_s: float) -> bool:
     return abs(step_s - other_s) <= JITTER * other_s
 
 
-def recut(scenario: Scenario, observed: int, future: int, later: int = 0) -> Scenario:
-    """Return a window of ``observed`` past and ``future`` future steps.
-
-    Steps that were never recorded are unknown. Tracks keep their rows, as :meth:`Tracks.window` says.
-
-    Args:
-        scenario: the recorded steps.
-        observed: number of steps that are input.
-        future: number of steps after them.
-        later: steps by which the last observed step moves; negative numbers move it back.
-    """
-    first = scenario.num_observed + later - observed
-    step = first + np.arange(observed + future)
-    recorded = step.clip(0, scenario.num_steps - 1)
-    beyond_ns = (step - recorded) * round(scenario.step_s * 1e9)
-    continued = 0
-    if scenario.continued:
-        first_continued = scenario.num_steps - scenario.continued
-        continued = int((step >= first_continued).sum())
-    return replace(
-        scenario,
-        timestamps_ns=scenario.timestamps_ns[recorded] + beyond_ns,
-        num_observed=observed,
-        continued=continued,
-        tracks=scenario.tracks.window(first, observed + future),
-    )
-
-
-def earlier(scenario: Scenario, steps: int) -> Scenario:
-    """Shift the last observed step back by ``steps``; the lengths of the window are unchanged."""
-    future = scenario.num_steps - scenario.num_observed
-    return recut(scenario, scenario.num_observed, future, -steps)
-
-
 def resample(scenario: Scenario, step_s: float) -> Scenario:
     """Return the scenario at steps of ``step_s`` seconds before and after its last observed step.
 

@@ -87,6 +87,11 @@ class Scenario:
         return len(self.timestamps_ns)
 
     @property
+    def num_future(self) -> int:
+        """Number of steps after the observed ones."""
+        return self.num_steps - self.num_observed
+
+    @property
     def step_s(self) -> float:
         """Mean seconds between observed steps, see :func:`~trajpred.data.motion.mean_step_s`."""
         return float(mean_step_s(self.timestamps_ns, self.num_observed))
@@ -125,6 +130,35 @@ class Scenario:
         names = "\n".join([self.scenario_id, *self.tracks.track_id[here].tolist()])
         value = crc32(names.encode(), int(self.timestamps_ns[now]) & 0xFFFFFFFF)
         return crc32(mm.astype("<i8").tobytes(), value)
+
+    def window(self, observed: int | None = None, future: int | None = None, later: int = 0) -> Scenario:
+        """Return a window of ``observed`` past and ``future`` future steps, by default as long as this one.
+
+        Steps that were never recorded are unknown. Tracks keep their rows, as :meth:`Tracks.window` says.
+
+        Args:
+            observed: number of steps that are input.
+            future: number of steps after them.
+            later: steps by which the last observed step moves; negative numbers move it back.
+        """
+        observed = self.num_observed if observed is None else observed
+        future = self.num_future if future is None else future
+        first = self.num_observed + later - observed
+        step = first + np.arange(observed + future)
+        recorded = step.clip(0, self.num_steps - 1)
+        beyond_ns = (step - recorded) * round(self.step_s * 1e9)
+        continued = int((step >= self.num_steps - self.continued).sum()) if self.continued else 0
+        return replace(
+            self,
+            timestamps_ns=self.timestamps_ns[recorded] + beyond_ns,
+            num_observed=observed,
+            continued=continued,
+            tracks=self.tracks.window(first, observed + future),
+        )
+
+    def without_future(self) -> Scenario:
+        """Return the scenario with the steps of its future, at which nothing is known."""
+        return self.window(future=0).window(future=self.num_future)
 
     def without_continuation(self) -> Scenario:
         """Return the scenario with only its recorded steps."""

@@ -237,7 +237,7 @@ def _common_steps(scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) 
     require(len(steps) == 1, "trajectory", problem)
     [count] = steps
     for scenario in scenarios:
-        known = scenario.num_steps - scenario.num_observed
+        known = scenario.num_future
         longer = f"{scenario.scenario_id}: forecast of {count} steps, {known} are known"
         require(known >= count, "trajectory", longer)
         require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)

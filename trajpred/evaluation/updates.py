@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast, with_truth
-from trajpred.data.resample import recut
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
 from trajpred.evaluation.agents import ScoredAgents
@@ -72,14 +70,9 @@ class ObservedStore(ScenarioStore):
         return ScenarioBatch.of([self[int(row)] for row in rows])
 
     def __getitem__(self, index: int) -> Scenario:
-        observed, future = self.lengths
-        recorded = self._store[index]
-        scenario = recut(recorded, observed, future, self._later)
-        if scenario.last_seen[scenario.focal] >= 0:
-            return scenario
-        valid = scenario.tracks.valid.copy()
-        valid[:, observed:] = False
-        return replace(scenario, tracks=replace(scenario.tracks, valid=valid))
+        scenario = self._store[index].window(*self.lengths, self._later)
+        is_seen = scenario.last_seen[scenario.focal] >= 0
+        return scenario if is_seen else scenario.without_future()
 
 
 def update_columns() -> list[Column]:

@@ -94,7 +94,7 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
         >>> features.agents.history.shape
         (12, 50, 7)
     """
-    batch = batch.window(config.history or batch.num_observed, config.future or batch.num_future)
+    batch = batch.window(config.history or None, config.future or None)
     routes = Routes.of(batch.map, batch.lane_scene)
     focal = focal_poses(batch, routes)
     agents = agent_features(batch, routes, focal.position, config)

@@ -17,7 +17,7 @@ from trajpred.data.geometry import norm, rotate
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import STANDING_SPEED, given_heading
 from trajpred.data.registry import register
-from trajpred.data.resample import recut, resample
+from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import SPLITS
 from trajpred.errors import DataError, require
@@ -133,7 +133,7 @@ def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
         scenario = _Recording.of(root).window(start, options, name, lane_map_of(parts), city)
         if options.step_s is not None:
             observed, steps = options.steps(options.step_s)
-            scenario = recut(resample(scenario, options.step_s), observed, steps - observed)
+            scenario = resample(scenario, options.step_s).window(observed, steps - observed)
     parts.problems.warn(raw.path)
     return scenario
 

@@ -192,7 +192,7 @@ class OnboardEncoder:
         with self._timed("lanes"):
             self.lanes.set_map(scene.map)
         with self._timed("features"):
-            scene = scene.window(self.bundle.history, scene.num_future)
+            scene = scene.window(self.bundle.history)
             focal = focal_poses(scene, self.lanes.routes)
             agents = agent_features(scene, self.lanes.routes, focal.position, self.bundle.features)
         origin = focal.position[0]

@@ -121,7 +121,7 @@ def _follow_arc(
 
 def time_ahead(scenario: Scenario, last: NDArray[np.int64], num_future: int | None) -> NDArray[np.float64]:
     """Return the seconds ``[N, F + 1]`` from step ``last`` to the last observed and each future step."""
-    F = scenario.num_steps - scenario.num_observed if num_future is None else num_future
+    F = scenario.num_future if num_future is None else num_future
     require(F > 0, "num_future", "must be given, and positive, for a scenario without future steps")
     gap = scenario.num_observed - 1 - last  # steps between a track's last observation and the scenario's
     return np.asarray((gap[:, None] + np.arange(F + 1)) * scenario.step_s, np.float64)

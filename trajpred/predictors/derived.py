@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from trajpred.data.forecast import Forecast, cluster_modes
 from trajpred.data.geometry import direction
-from trajpred.data.resample import earlier
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
 from trajpred.predictors.baselines import constant_velocity
@@ -185,7 +184,7 @@ class StreamedPredictor(DerivedPredictor):
             if scenario.tracks.last_seen(observed)[scenario.focal] >= 0:
                 rows.append(row)
         for update in range(oldest, 0, -1):
-            forecasts = self.predictor([earlier(scenarios[row], update * every[row]) for row in rows])
+            forecasts = self.predictor([scenarios[row].window(later=-update * every[row]) for row in rows])
             for row, forecast in zip(rows, forecasts, strict=True):
                 streamed[row].earlier[update * every[row]] = forecast
         return list[Forecast](streamed)

@@ -63,7 +63,7 @@ class Predictor:
 
 def future_steps(scenario: Scenario) -> int:
     """Return the steps to predict: those of the scenario, or 6 s if it ends with the observed ones."""
-    return scenario.num_steps - scenario.num_observed or round(6 / scenario.step_s)
+    return scenario.num_future or round(6 / scenario.step_s)
 
 
 #: Scenarios and their forecasts.

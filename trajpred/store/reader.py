@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.motion import mean_step_s
-from trajpred.data.resample import recut, resample, same_step, whole_steps
+from trajpred.data.resample import resample, same_step, whole_steps
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.errors import DataError, require
@@ -240,7 +240,7 @@ def cut(scenario: Scenario, window: Window) -> Scenario:
     """Cut a scenario to its last observed and first future steps, and to the tracks seen then."""
     if window == (scenario.num_observed, scenario.num_steps):
         return scenario
-    shorter = recut(scenario, window.observed, window.future)
+    shorter = scenario.window(window.observed, window.future)
     rows = np.flatnonzero(shorter.tracks.valid.any(axis=1))
     return replace(shorter, tracks=shorter.tracks.take(rows))
 

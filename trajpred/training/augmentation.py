@@ -30,7 +30,7 @@ class _Draw(IntEnum):
     TRUNCATE = 2
     FIRST_STEP = 3
     MIRROR = 4
-    RECUT = 5
+    TIME = 5
     NO_MAP = 6
     ALONE = 7
     GAP = 8
@@ -140,8 +140,8 @@ class AugmentConfig:
             require(valid, f"augment.{name}", f"must be {kind}")
 
 
-def recut(
-    batch: ScenarioBatch, config: AugmentConfig, window: FeatureConfig, keys: NDArray[np.int64]
+def vary_recordings(
+    batch: ScenarioBatch, config: AugmentConfig, features: FeatureConfig, keys: NDArray[np.int64]
 ) -> ScenarioBatch:
     """Vary the recordings; the variation of each is a function of its number in ``keys`` ``[S]`` alone.
 
@@ -149,11 +149,11 @@ def recut(
     agent would have no history, or less than :data:`_RECORDED_S` of recorded future, keep their time. Some
     scenes lose their map, and some are disturbed as a tracker disturbs them.
     """
-    return _disturbed(_moved(batch, config, window, keys), config, keys)
+    return _disturbed(_moved(batch, config, features, keys), config, keys)
 
 
 def _moved(
-    batch: ScenarioBatch, config: AugmentConfig, window: FeatureConfig, keys: NDArray[np.int64]
+    batch: ScenarioBatch, config: AugmentConfig, features: FeatureConfig, keys: NDArray[np.int64]
 ) -> ScenarioBatch:
     if config.no_map:
         batch = batch.without_map(uniform(keys, _Draw.NO_MAP) < config.no_map)
@@ -161,16 +161,15 @@ def _moved(
         return batch
     before = (config.earlier_s / batch.step_s + 0.1).astype(np.int64)
     after = (config.later_s / batch.step_s + 0.1).astype(np.int64)
-    later = (uniform(keys, _Draw.RECUT) * (before + after + 1)).astype(np.int64) - before
+    later = (uniform(keys, _Draw.TIME) * (before + after + 1)).astype(np.int64) - before
     now = (batch.num_observed + later)[:, None]
     focal = batch.tracks.valid[batch.focal]
     step = np.arange(focal.shape[1])
     has_history = (focal & (step < now)).any(1)
     labelled = focal & (step >= now) & (step < batch.recorded[:, None])
     has_future = labelled.sum(1) * batch.step_s > _RECORDED_S - batch.step_s / 2
-    observed = window.history or batch.num_observed
-    future = window.future or batch.num_future
-    return batch.window(observed, future, np.where(has_history & has_future, later, 0))
+    later = np.where(has_history & has_future, later, 0)
+    return batch.window(features.history or None, features.future or None, later)
 
 
 def _disturbed(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int64]) -> ScenarioBatch:

@@ -30,7 +30,7 @@ from trajpred.errors import DataError, require
 from trajpred.features.config import SceneConfig
 from trajpred.features.scene_graph import SceneBatch, scene_features, scene_graph
 from trajpred.store import ScenarioStore
-from trajpred.training.augmentation import AugmentConfig, augment, hashed, recut
+from trajpred.training.augmentation import AugmentConfig, augment, hashed, vary_recordings
 from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
 from trajpred.training.checkpoint_io import SIGNALS, LastCheckpoint
 
@@ -138,7 +138,7 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
         if self.variation is None or not isinstance(key, BatchKey):
             return scene_graph(scene_features(batch, features), self.config.graph)
         keys = hashed(self.seed, key.epoch, rows).view(np.int64)
-        batch = recut(batch, self.variation, features, keys)
+        batch = vary_recordings(batch, self.variation, features, keys)
         scenes = scene_features(batch, features)
         scenes = augment(scenes, self.variation, keys)
         return scene_graph(scenes, self.config.graph)

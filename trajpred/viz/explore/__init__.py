@@ -16,7 +16,6 @@ from trajpred.data.checks import as_number
 from trajpred.data.geometry import norm, rotate, unit_vector
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import STEP_S
-from trajpred.data.resample import recut
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks
 from trajpred.errors import quoted, require
@@ -74,13 +73,7 @@ def apply(scenario: Scenario, edits: Mapping[str, Any]) -> Scenario:
     changed = replace(scenario, tracks=tracks, map=lanes)
     if removed:
         changed = without(changed, removed)
-    return without_future(replace(changed, tracks=_with_added(changed, edits.get("added", []))))
-
-
-def without_future(scenario: Scenario) -> Scenario:
-    """Return the scenario with the steps of its future, at which nothing is known."""
-    observed = scenario.num_observed
-    return recut(recut(scenario, observed, 0), observed, scenario.num_steps - observed)
+    return replace(changed, tracks=_with_added(changed, edits.get("added", []))).without_future()
 
 
 def _require_object(content: Any, known: Mapping[str, Any], where: str) -> None:
@@ -176,7 +169,7 @@ def at_step(scenario: Scenario, observed: int) -> Scenario:
     """
     most = scenario.num_observed
     require(1 <= observed <= most, "observed", f"must be 1 to {most} steps, is {observed}")
-    earlier = recut(scenario, observed, scenario.num_steps - most, observed - most)
+    earlier = scenario.window(observed, later=observed - most)
     require(earlier.last_seen[earlier.focal] >= 0, "observed", "the focal agent had not been seen by then")
     return earlier
 

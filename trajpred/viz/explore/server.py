@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, quoted, require
 from trajpred.predictors.predictor import Predictor
-from trajpred.viz.explore import apply, at_step, without_future
+from trajpred.viz.explore import apply, at_step
 from trajpred.viz.page import model_results, pack_page, page_html, to_json
 from trajpred.viz.page.data import ModelResult, pack_model, pack_tracks, pack_without
 from trajpred.viz.view import focal_position
@@ -109,7 +109,7 @@ class Explorer:
             shown = recorded
             without: list[dict[str, Any]] = []
             if changed is not recorded:
-                shown = without_future(apply(recorded, edits | {"removed": []}))
+                shown = apply(recorded, edits | {"removed": []}).without_future()
                 for predictor, result in zip(self.predictors.values(), results, strict=True):
                     [forecast] = predictor([changed])
                     without.append(pack_without(shown, result.forecast, forecast, origin))

@@ -137,7 +137,7 @@ FACTS = ("class", "manoeuvre", "city")
 def focal_facts(scenario: Scenario) -> dict[str, str]:
     """Return :data:`FACTS` of the focal track; its manoeuvre is ``unknown`` without a future."""
     if scenario.has_future:
-        truth = truth_of([scenario], scenario.num_steps - scenario.num_observed)
+        truth = truth_of([scenario], scenario.num_future)
         rows = np.flatnonzero(truth["focal"])
         if len(rows):
             [row] = rows
