@@ -23,7 +23,7 @@ NO_FOLDER = f"{ROOT / 'LICENSE'}: is a file, a folder is needed"
 
 
 def test_tools_of_a_workflow_run_their_command() -> None:
-    for name in ("download", "prepare", "train", "evaluate", "predict", "visualize", "export"):
+    for name in ("prepare", "train", "evaluate", "predict", "visualize", "export"):
         assert f'main("{name}")' in (ROOT / "tools" / f"{name}.py").read_text()
 
 

@@ -1,6 +1,6 @@
 """Evaluation of predictors on labelled scenarios: models, baselines and predictions files alike.
 
-Results are read and compared without torch, which ``evaluate`` imports on first use.
+Results are read and compared without torch, which only ``evaluate`` imports.
 """
 
 from typing import TYPE_CHECKING

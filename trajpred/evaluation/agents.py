@@ -1,4 +1,4 @@
-"""The agents of an evaluation: what is known of them, and their forecasts beside their true futures."""
+"""The agents of an evaluation: facts about them, and their forecasts beside their true futures."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from trajpred.store.reader import ADVICE
 
 #: The groups whose joint futures are scored.
 JOINT_GROUPS = ("scored", "all")
-#: The columns of the truth that scored agents have.
+#: The columns of the truth for scored agents.
 OF_TRUTH = (
     *("scene", "track_id", "object_type", "size", "origin", "origin_heading", "velocity"),
     *("target", "target_heading", "valid"),
 )
 #: Neighbours are the other agents within this distance (metres) at the last observed step.
 NEIGHBOUR_M = 30.0
-#: In order of precedence; ``straight`` is what remains.
+#: Manoeuvres in order of precedence; ``straight`` is the rest.
 MANOEUVRES = ("stationary", "U-turn", "left turn", "right turn", "lane change", "straight")
 #: A stationary agent stays within this distance (metres) of its origin.
 STATIONARY_M = 2.0
 #: Change of heading (radians) beyond which a future is a turn.
 TURN = np.deg2rad(30.0)
-#: Change of heading (radians) beyond which it is a U-turn.
+#: Change of heading (radians) beyond which a turn is a U-turn.
 U_TURN = np.deg2rad(135.0)
-#: A lane change ends more than this far aside (metres) …
+#: A lane change ends farther than this to the side (metres) …
 ASIDE_M = 2.5
 #: … at most at this slope …
 SLOPE = 0.25
@@ -49,9 +49,9 @@ PARALLEL = np.deg2rad(10.0)
 
 
 def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray[np.bool_]]:
-    """Return the tracks ``[A]`` of each group: those visible at the last observed step that have a future.
+    """Return the tracks ``[A]`` of each group that are visible at the last observed step and have a future.
 
-    Of the future the first ``steps`` count, by default all.
+    Only the first ``steps`` future steps count, by default all.
     """
     tracks = scenario.tracks
     now = scenario.num_observed
@@ -63,10 +63,10 @@ def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray
 
 
 def truth_of(scenarios: Sequence[Scenario], steps: int) -> dict[str, NDArray[Any]]:
-    """Return what is known of the ``N`` agents of the group ``all``, by column; ``scene`` ``[N]`` counts up.
+    """Return facts about the ``N`` agents of the group ``all``, by column; ``scene`` ``[N]`` is ascending.
 
-    Headings that data lack are NaN in the future, and at the last observed step those that models complete;
-    single ones that are turned by π are turned back.
+    Headings that data lack are NaN in the future, and completed as for models at the last observed step;
+    single headings turned by π are turned back.
     """
     parts: list[dict[str, NDArray[Any]]] = []
     for scene, scenario in enumerate(scenarios):
@@ -130,7 +130,7 @@ def manoeuvres(
 
     Args:
         future: ``[A, F, 2]`` metres in the agent's own frame at the last observed step (x ahead, y left).
-        heading: ``[A, F]`` radians in the same frame; NaN where unknown, which is no turn.
+        heading: ``[A, F]`` radians in that frame; NaN where unknown, which counts as no turn.
         valid: ``[A, F]``.
     """
     row = np.arange(len(valid))
@@ -153,19 +153,20 @@ def manoeuvres(
 class ScoredAgents(Futures):
     """``A`` agents of several scenarios with a forecast and a true future, grouped by scenario.
 
-    Where scenarios have fewer modes than others, their first mode is repeated with probability 0.
+    In scenarios with fewer modes than others, the first mode is repeated with probability 0.
 
     Attributes:
-        scenario_ids: ``S`` ids, of which ``scene`` ``[A]`` is the index.
+        scenario_ids: ``S`` ids, indexed by ``scene`` ``[A]``.
         track_id: ``[A]`` strings.
         truth: columns ``[N]`` of all agents with a future (:func:`~trajpred.evaluation.agents.truth_of`).
-        predicted: ``[N]`` bool, the ``A`` of them with a forecast.
+        predicted: ``[N]`` bool, True for the ``A`` agents with a forecast.
         member: for each of :data:`GROUPS` ``[A]`` bool.
         target_heading: ``[A, F]`` radians, of the true futures; NaN where the data lack it.
         scale: ``[A, K, F, 2]`` Laplace scales in each agent's own frame; None unless all forecasts have them.
         joint: for each of :data:`JOINT_GROUPS` ``[A]`` bool, True for agents whose scenario is fully
             predicted for that group, with one probability per mode.
-        incomplete: for each of :data:`JOINT_GROUPS` ``[S]`` bool, scenarios that miss one of its agents.
+        incomplete: for each of :data:`JOINT_GROUPS` ``[S]`` bool, scenarios without a forecast for one of its
+            agents.
     """
 
     scenario_ids: list[str]
@@ -188,8 +189,8 @@ class ScoredAgents(Futures):
         """Match forecasts with true futures.
 
         Args:
-            scenarios: with futures.
-            forecasts: one for each scenario.
+            scenarios: scenarios with futures.
+            forecasts: one forecast per scenario.
             joint: whether forecasts whose agents share their probabilities are joint.
 
         Raises: DataError if a forecast is longer than its scenario or not finite, or if numbers of steps or
@@ -251,14 +252,14 @@ def require_step(step_s: float, usual: float, scenario_id: str) -> None:
 
 
 def _forecast_columns(forecast: Forecast, track_id: NDArray[np.str_], modes: int) -> dict[str, NDArray[Any]]:
-    """Return ``predicted`` ``[N]``, and columns of those of the tracks ``track_id`` ``[N]`` that are."""
+    """Return ``predicted`` ``[N]``, and columns for the predicted ones of the tracks ``track_id`` ``[N]``."""
     row = forecast.rows(track_id)
     predicted = row >= 0
     row = row[predicted]
     for name in ("trajectory", "probability"):
         finite = bool(np.isfinite(getattr(forecast, name)[row]).all())
         require(finite, name, f"{forecast.scenario_id}: forecast is not finite")
-    # Modes are filled up by the first one, with probability 0.
+    # Fill up modes with the first one, with probability 0.
     count = forecast.trajectory.shape[1]
     is_real = np.arange(modes) < count
     mode = np.where(is_real, np.arange(modes), 0)
@@ -279,7 +280,7 @@ def _sharing_probabilities(
 ) -> NDArray[np.bool_]:
     """Select the ``candidate`` agents ``[A]`` of scenes whose candidates share their probabilities.
 
-    Mode k of all of them is then one joint mode.
+    Mode k of all candidates is then one joint mode.
     """
     rows = np.flatnonzero(candidate)
     first = np.searchsorted(scene[rows], scene[rows])  # of each agent's scene
@@ -288,7 +289,7 @@ def _sharing_probabilities(
 
 
 def whole_seconds(steps: int, step_s: float) -> dict[int, int]:
-    """Map the whole seconds within ``steps`` to numbers of steps; seconds between two steps are omitted."""
+    """Map the whole seconds within ``steps`` to numbers of steps; seconds between steps are omitted."""
     counts: dict[int, int] = {}
     for second in range(1, int(1.01 * steps * step_s) + 1):
         count = round(second / step_s)
@@ -311,7 +312,7 @@ def tensors(agents: ScoredAgents, steps: int | None = None) -> list[torch.Tensor
 
 
 def best_modes(agents: ScoredAgents) -> NDArray[np.int64]:
-    """Return the mode ``[A]`` with the least final error; the first one of an agent without a known step."""
+    """Return the mode ``[A]`` with the least final error; the first one for agents without a known step."""
     trajectory, _, target, valid, *_ = tensors(agents)
     error = final_error(trajectory, target, valid).numpy()
     return np.where(np.isnan(error), np.inf, error).argmin(axis=1)

@@ -16,18 +16,18 @@ from trajpred.metrics.displacement import JOINT_MODES
 if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
 
-#: The largest difference from av2 that rounding explains.
+#: Largest difference from av2 that rounding can explain.
 TOLERANCE = 1e-6
-#: The metrics of :func:`_by_av2` of single agents, for K = 1 and 6.
+#: Metrics of :func:`_by_av2` for single agents, at K = 1 and 6.
 AGENT = ("minADE", "minFDE", "brier-minFDE", "MR")
-#: The metrics of :func:`_by_av2` of joint futures.
+#: Metrics of :func:`_by_av2` for joint futures.
 JOINT = ("avgMinADE", "avgMinFDE", "avgBrierMinFDE", "actorMR", "actorCR")
 
 
 class Av2Check:
     """Compare metrics with av2's functions, agent by agent and scene by scene, over all batches.
 
-    Invalid future steps, which av2's functions do not know, are cut out before they are called. Joint futures
+    Invalid future steps, which av2's functions do not support, are cut out before the calls. Joint futures
     are compared in scenes whose agents have all future steps.
 
     Raises:
@@ -53,7 +53,7 @@ class Av2Check:
             self._compare({name: found[name] for name in JOINT}, [_joint(agents, scene) for scene in scenes])
 
     def _compare(self, ours: dict[str, Any], theirs: list[list[float]]) -> None:
-        """Keep the values of both; ``theirs`` are rows in the order of ``ours``, and may have more."""
+        """Keep both values; ``theirs`` are rows in the order of ``ours``, possibly followed by more."""
         if len(theirs) == 0:
             return
         table = np.array(theirs)
@@ -61,7 +61,7 @@ class Av2Check:
             self._values[name].append(np.stack((values.double().numpy(), table[:, column])))
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Return for each metric the ``count`` of comparisons, both means, and the largest difference."""
+        """Return each metric's ``count`` of comparisons, both means, and the largest difference."""
         summary: dict[str, dict[str, float]] = {}
         for name, batches in self._values.items():
             ours, theirs = np.concatenate(batches, axis=1)
@@ -75,7 +75,7 @@ class Av2Check:
 
 
 def _agent(agents: ScoredAgents, row: int, k: int) -> list[float]:
-    """Return the metrics of the k most probable modes of an agent, as of a joint future of one agent."""
+    """Return the metrics of an agent's k most probable modes, as for a joint future of one agent."""
     best = _most_probable(agents, row, k)
     steps = agents.valid[row]
     path = agents.trajectory[row, best][:, steps]
@@ -103,7 +103,7 @@ def _by_av2(path: NDArray[Any], p: NDArray[Any], target: NDArray[Any]) -> list[f
     brier = av2.compute_world_brier_fde(path, target, p)
     missed = av2.compute_world_misses(path, target)
     collides = av2.compute_world_collisions(path)
-    # Among equally good joint modes the most probable one counts.
+    # Among equally good joint modes, the most probable counts.
     best = int(np.where(fde == fde.min(), brier, np.inf).argmin())
     metrics = (ade.min(), fde.min(), brier[best], missed[:, best].mean(), collides[:, best].mean())
     return [float(value) for value in metrics]

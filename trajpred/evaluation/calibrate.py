@@ -32,8 +32,8 @@ from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.predictor import Batch, forecast_store
 from trajpred.store import ScenarioStore
 
-#: The parts of the scenarios: what is fitted comes from the first, whether it is kept from the second, and
-#: what is reported of it from the third.
+#: The parts of the scenarios: the first for fitting, the second for accepting the fit, the third for
+#: reporting.
 PARTS = ("fit", "accept", "report")
 #: Minimum number of agents in each part.
 MIN_AGENTS = 20
@@ -65,14 +65,15 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """What was fitted on a part of the scenarios, and its quality on another.
+    """The result of a fit on a part of the scenarios, and its quality on another part.
 
     Attributes:
-        temperature: divisor of the logits; 1 if the fitted one is worse on the second part.
+        temperature: divisor of the logits; 1 if the fitted value is worse on the second part.
         regions: around the modes' positions, fitted to the first two parts.
         ece: expected calibration error without and with the temperature, on the third part.
-        nll: mean negative log-likelihood of the best mode, for the same two on the third part.
-        covered: ``[H]`` fraction of the agents of the third part whose position is in the region.
+        nll: mean negative log-likelihood of the best mode, without and with the temperature, on the third
+            part.
+        covered: ``[H]`` fraction of the third part's agents whose position is in the region.
         agents: number in each of :data:`PARTS`.
     """
 
@@ -98,12 +99,12 @@ def calibrate(
 
     Of the training split, only those that the training held out (``data.hold_out``) are used. The temperature
     is fitted to a third of the scenarios, and kept if it is better on the second; the regions are fitted to
-    both; the result is measured on the last third. The part of a scenario depends on its recording alone.
+    both; the result is measured on the last third. The part of a scenario depends only on its recording.
 
-    ``out`` is the checkpoint with what was fitted, without optimiser states. ``load_predictor`` and the tools
+    ``out`` is the checkpoint with the calibration, without optimiser states. ``load_predictor`` and the tools
     apply it to marginal forecasts; ``Forecaster.load`` returns the model as it was trained.
 
-    Raises: DataError if there are too few scenarios, or the training held none of them out.
+    Raises: DataError if there are too few scenarios, or the training held none out.
     """
     require(group in GROUPS, "group", "must be " + " or ".join(GROUPS))
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
@@ -141,7 +142,7 @@ def _fit(
     temperature = fit_temperature(np.log(np.maximum(fit.probability, MIN_PROBABILITY)), fit.best)
     if _likelihood_loss(accept, temperature) > _likelihood_loss(accept, 1.0):
         temperature = 1.0
-    # Regions have nothing to be accepted, so the second part is fitted to as well.
+    # Regions need no acceptance, so they are also fitted to the second part.
     seen = sample.select(part != PARTS.index("report"))
     regions = ConformalRegions.fit(seen.score, seen.object_type, horizons, coverage)
     inside = np.where(np.isnan(report.score), np.nan, regions.covered(report.score, report.object_type))
@@ -171,7 +172,7 @@ def _likelihood_loss(sample: Sample, temperature: float) -> float:
 def _collect(
     batches: Iterable[Batch], group: str, recordings: Mapping[str, str]
 ) -> tuple[Sample, NDArray[np.int64], NDArray[np.float64]]:
-    """Collect the agents of ``group``, the part of each ``[A]`` (of PARTS), and the horizons ``[H]`` (s).
+    """Collect the agents of ``group``, each agent's part ``[A]`` (of PARTS), and the horizons ``[H]`` (s).
 
     ``recordings`` names the recording of each scenario.
     """
@@ -195,7 +196,7 @@ def _collect(
 
 
 def _third(recording: str) -> int:
-    """Return the part of the scenarios of a recording, index into :data:`PARTS`."""
+    """Return the part of a recording's scenarios, index into :data:`PARTS`."""
     return int(draw(recording, CALIBRATION_PART) * len(PARTS))
 
 

@@ -1,4 +1,4 @@
-"""The scenes that were scored: the recording or block of time of each, for intervals, and its digest."""
+"""The scored scenes: each one's recording or block of time, for intervals, and its digest."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from numpy.typing import NDArray
 
 from trajpred.data.scenario import Scenario
 
-#: Fewer recordings are divided into blocks of time.
+#: Fewer recordings than this are divided into blocks of time.
 FEW_RECORDINGS = 10
-#: Windows that follow each other in a block of time.
+#: Length of a block of time, in windows.
 BLOCK_WINDOWS = 3.0
 
 
 def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: float) -> list[str]:
-    """Return what each window ``[S]`` is drawn with for intervals: its recording, or a block of its time.
+    """Return the unit of each window ``[S]`` for intervals: its recording, or a block of time in it.
 
-    Windows that overlap are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
-    blocks of :data:`BLOCK_WINDOWS` windows that follow each other: then windows of two blocks overlap only at
-    the border between them.
+    Overlapping windows are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
+    blocks as long as :data:`BLOCK_WINDOWS` windows: windows of two blocks then overlap only at the border.
 
     Args:
-        recordings: of each window.
+        recordings: recording of each window.
         start_s: ``[S]`` seconds at which the windows start.
-        window_s: seconds of a window.
+        window_s: length of a window in seconds.
 
     Example:
         >>> units(["a", "a", "a"], np.array([0.0, 1.0, 40.0]), 11.0)
         ['a 0', 'a 0', 'a 1']
     """
     names, recording = np.unique(list(recordings), return_inverse=True)
-    alone = len(names) == len(recordings)  # no two windows have one recording
+    alone = len(names) == len(recordings)  # no two windows share a recording
     if alone or len(names) >= FEW_RECORDINGS:
         return list(recordings)
     first = np.full(len(names), np.inf)
@@ -44,7 +43,7 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
 
 
 class Scenes:
-    """Scenarios that were scored.
+    """Scored scenarios.
 
     Args:
         recordings: the recording of each scenario of the store.

@@ -1,4 +1,4 @@
-"""The outcome of an evaluation: a table of agents, its summary, its files, and its origin."""
+"""The result of an evaluation: a table of agents, its summary, its files, and its origin."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from trajpred.store.reader import read_manifest
 
 #: Version of the files: it changes with the meaning of a key, not with new keys.
 VERSION = 6
-#: What is computed from the tables, or is one: a file of tables has the other attributes in its header.
+#: Attributes that are tables or computed from them; a file of tables has the others in its header.
 OF_TABLES = ("missing", "metrics", "per_scenario", "agents", "scenes")
 #: The key of the header in the metadata of a parquet file.
 HEADER = b"trajpred"
-#: No metric in metres, seconds or fractions is larger; sums of such numbers do not overflow.
+#: Largest plausible metric in metres, seconds or fractions; sums of such numbers do not overflow.
 LARGEST = 1e12
-#: Columns of the tables per scenario beside the means.
+#: Columns of the per-scenario tables besides the means.
 TYPES = {"scenario_id": pa.string(), "count": pa.int64(), "ids": pa.int64()}
-#: Those that a table may lack.
+#: Optional columns of these tables.
 OPTIONAL = {"recording": pa.string(), "digest": pa.int64()}
 #: Types of the facts about trainings, stores and machines that tables use.
 _FACTS: dict[str, Any] = {
@@ -50,18 +50,18 @@ _FACTS: dict[str, Any] = {
 
 
 def listing(*parts: str) -> str:
-    """Join the parts that are not empty by commas."""
+    """Join the non-empty parts by commas."""
     return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outcome of :func:`trajpred.evaluation.evaluate`.
+    """The result of :func:`trajpred.evaluation.evaluate`.
 
     Attributes:
         predictor: name of the predictor.
-        split: of the store.
-        scenarios: number of labelled scenarios that were evaluated.
+        split: split of the store.
+        scenarios: number of labelled scenarios evaluated.
         missing: ``missing[group]`` agents without a forecast, which count in no metric, and ``scenarios``
             in which no agent has one.
         completed: by group, the agents without a forecast that are scored at constant velocity, if these were
@@ -70,25 +70,25 @@ class Evaluation:
         faults: the most frequent kinds of faults of predictions files, with examples.
         metrics: means over agents, ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included),
             ``moving``, ``all``; ``count`` is the number of agents.
-        joint: ``joint[group][name]`` of the groups ``scored`` and ``all``: means of the joint metrics over
-            scenes, ``count`` of the scenes that are joint, number of ``actors`` and of ``incomplete`` scenes.
+        joint: ``joint[group][name]`` for the groups ``scored`` and ``all``: means of the joint metrics over
+            scenes, ``count`` of joint scenes, numbers of ``actors`` and of ``incomplete`` scenes.
         per_scenario: for the groups ``focal`` and ``moving`` a table of the scenarios with such agents:
             ``scenario_id``, its ``recording`` and ``digest``, their ``count``, a checksum of their ``ids``,
             and their means of :func:`~trajpred.evaluation.table.compared_in` (metres, to 0.1 mm).
-        packages: by the name of a metric, predictor, encoder or decoder of another package, that package.
+        packages: the package of each metric, predictor, encoder or decoder from outside trajpred, by its
+            name.
         training: the checkpoint's record of its training (:class:`trajpred.training.TrainingRecord`).
         store: the data (:func:`store_facts`).
         environment: code and machine (:func:`environment`), and ``wall_s``.
-        av2: by metric, the means over all agents of trajpred's and av2's own functions, and the largest
-            ``difference``, if compared.
-        how: the predictor's way of forecasting, where it has several: ``joint``, ``calibrated`` …
-        seconds: of the future, those that were scored and those that are known; a predictor's horizon may be
+        av2: if compared, by metric, the means over all agents by trajpred's and av2's functions, and the
+            largest ``difference``.
+        how: the predictor's way of forecasting, if it has several: ``joint``, ``calibrated`` …
+        seconds: seconds of the future that were scored, and that are known; a predictor's horizon may be
             shorter than the data's.
-        half: of the split: one of :data:`~trajpred.data.splits.HALVES`, or empty for all of it.
-        observed_s: seconds of history after which the forecasts were made, if these are not those of the
-            recordings; else 0.
-        agents: a row per agent with a future (docs/how-to/evaluate.md); None of a summary from a JSON file.
-        scenes: a row per scene and group of joint futures; None of a summary from a JSON file.
+        half: half of the split, one of :data:`~trajpred.data.splits.HALVES`, or empty for all of it.
+        observed_s: seconds of history before the forecasts, if they differ from the recordings'; else 0.
+        agents: a row per agent with a future (docs/how-to/evaluate.md); None for a summary from a JSON file.
+        scenes: a row per scene and group of joint futures; None for a summary from a JSON file.
     """
 
     predictor: str
@@ -155,7 +155,7 @@ class Evaluation:
 
     @property
     def covered(self) -> str:
-        """The number of scenarios; ``40 of 616`` if no agent of the others was forecast."""
+        """The number of scenarios; ``40 of 616`` if the others have no forecast at all."""
         missing = self.missing.get("scenarios", 0)
         if not missing:
             return f"{self.scenarios:,}"
@@ -163,20 +163,20 @@ class Evaluation:
 
     @property
     def part(self) -> str:
-        """``reporting half, after 0.5 s`` where a part of the data was evaluated, else empty."""
+        """``reporting half, after 0.5 s`` if a part of the data was evaluated, else empty."""
         half = f"{self.half} half" if self.half else ""
         observed = f"after {self.observed_s:g} s" if self.observed_s else ""
         return listing(half, observed)
 
     @property
     def partly(self) -> str:
-        """``3 of 6 s`` where a part of the future was scored, else empty."""
+        """``3 of 6 s`` if a part of the future was scored, else empty."""
         scored, known = self.seconds or (0.0, 0.0)
         return f"{scored:g} of {known:g} s" if scored != known else ""
 
     @property
     def others(self) -> str:
-        """``maxFDE of my-lab 1.0`` for what is of other packages, else empty."""
+        """``maxFDE of my-lab 1.0`` for parts from other packages, else empty."""
         return ", ".join(f"{name} of {package}" for name, package in self.packages.items())
 
     @property
@@ -204,7 +204,7 @@ class Evaluation:
 
     @property
     def recipe(self) -> str:
-        """Name shared by the seeds of one training used in one way; a baseline's own name."""
+        """Name shared by the seeds of one recipe and way of forecasting; a baseline's own name."""
         trained = self.training.get("recipe")
         if not trained:
             return self.predictor
@@ -223,7 +223,7 @@ class Evaluation:
         return dict(zip(rows["scenario_id"].to_pylist(), numbers(rows, metric).tolist(), strict=True))
 
     def rows(self, group: str, by_agent: bool = False) -> pa.Table:
-        """Return ``scenario_id``, ``count`` and metrics of ``group``: a row per scenario, or per agent.
+        """Return ``scenario_id``, ``count`` and metrics of ``group``, with a row per scenario or agent.
 
         Raises: DataError if they are not recorded.
         """
@@ -247,7 +247,7 @@ class Evaluation:
 
 
 def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
-    """Average the metrics of scenes by group: over scenes, or over actors where av2's leaderboard did so."""
+    """Average the metrics of scenes by group: over scenes, or over actors as on av2's leaderboard."""
     means: dict[str, dict[str, float]] = {}
     for group in scenes["group"].unique().to_pylist():
         rows = scenes.filter(pc.field("group") == group)
@@ -264,14 +264,14 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
 
 
 def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
-    """Average what is compared over each scenario's agents; scenarios without agents are omitted."""
+    """Average the compared metrics over each scenario's agents; scenarios without agents are omitted."""
     names = compared_in(agents)
     known = [name for name in SCENE if name in agents.column_names]
     rows = members(agents, group, ["scenario_id", "track_id", *known, *names])
     wanted = [("track_id", "list"), *((name, "min") for name in known), *((name, "mean") for name in names)]
     means = rows.group_by("scenario_id", use_threads=False).aggregate(wanted)
     tracks = means["track_id_list"]
-    # By its checksum a set of tracks is recognised.
+    # The checksum identifies a set of tracks.
     checksums = [crc32("\n".join(sorted(ids)).encode()) for ids in tracks.to_pylist()]
     columns: dict[str, Any] = {
         "scenario_id": means["scenario_id"],
@@ -285,7 +285,7 @@ def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
 
 
 def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) -> None:
-    """Write the tables of agents (.parquet), one below the other, or the summaries (.json)."""
+    """Write the concatenated tables of agents (.parquet), or the summaries (.json)."""
     several = [evaluations] if isinstance(evaluations, Evaluation) else list(evaluations)
     if path.suffix == ".parquet":
         _write_tables(path, several)
@@ -328,7 +328,7 @@ def _to_text(evaluation: Evaluation) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Replace non-finite numbers, which JSON does not have, by None, and tables by their columns."""
+    """Replace non-finite numbers, which JSON lacks, by None, and tables by their columns."""
     if isinstance(value, pa.Table):
         return finite(value.to_pydict())
     if isinstance(value, dict):
@@ -361,7 +361,7 @@ def read_results(path: str | Path) -> list[Evaluation]:
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], pa.Table | None]:
-    """Read what a file says of each evaluation, and the table of agents of a parquet file."""
+    """Read a file's data on each evaluation, and the table of agents of a parquet file."""
     agents: pa.Table | None = None
     if path.suffix == ".parquet":
         agents = pq.read_table(path)
@@ -372,7 +372,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], pa.Table | None]:
 
 
 def _evaluation(record: dict[str, Any], number: int, table: pa.Table | None) -> Evaluation:
-    """Build an evaluation from the keys of a file that are known, with NaN for every metric that is null."""
+    """Build an evaluation from the known keys of a file, with NaN for null metrics."""
     values = {column.name: record[column.name] for column in fields(Evaluation) if column.name in record}
     for name in ("metrics", "joint"):
         if name in values:
@@ -386,7 +386,7 @@ def _evaluation(record: dict[str, Any], number: int, table: pa.Table | None) -> 
 
 
 def _typed(columns: dict[str, list[Any]]) -> pa.Table:
-    """Build a table per scenario. Raises: DataError if a column has other values than it must."""
+    """Build a per-scenario table. Raises: DataError if a column has values of another type."""
     arrays: dict[str, pa.Array] = {}
     try:
         for name, values in columns.items():
@@ -405,7 +405,7 @@ def _with_nan(value: Any) -> Any:
 
 
 def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
-    """Yield for each field whether it has the type and keys that tables rely on."""
+    """Yield for each field whether it has the required type and keys."""
     for name, expected in get_type_hints(Evaluation).items():
         yield name, name in ("agents", "scenes") or _has_type(getattr(evaluation, name), expected)
     yield "seconds", len(evaluation.seconds) in (0, 2)
@@ -429,8 +429,8 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
 
 
 def _has_type(value: Any, expected: Any) -> bool:
-    """Return whether a value from a JSON file has the ``expected`` type, in the notation of annotations."""
-    if isinstance(value, bool):  # which is an integer to isinstance
+    """Return whether a value from a JSON file has the ``expected`` type, written as an annotation."""
+    if isinstance(value, bool):  # an integer to isinstance
         return expected in (bool, Any)
     outer = get_origin(expected)
     inner = get_args(expected)
@@ -478,7 +478,7 @@ def _git(folder: Path, *command: str) -> str | None:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name, as far as the system reports it."""
+    """Return the processor's name, if the system reports it."""
     if cpuinfo.is_file():
         for line in cpuinfo.read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):

@@ -69,10 +69,10 @@ def evaluate(
     """Compute the metrics of a predictor over a split.
 
     Args:
-        predictor: a model, a baseline, a predictions file or an ensemble; a
-            :class:`~trajpred.predictors.derived.StreamedPredictor` for the metrics of updates, too.
+        predictor: a model, a baseline, a predictions file or an ensemble; with a
+            :class:`~trajpred.predictors.derived.StreamedPredictor`, also the metrics of updates.
         store: the split.
-        batch_size: scenarios at once, in each process.
+        batch_size: scenarios at once per process.
         limit: only the first ``limit`` scenarios.
         plausibility: also compute plausibility and calibration, which takes longer.
         workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
@@ -84,7 +84,7 @@ def evaluate(
         DataError: no scenario has a recorded future, scenarios differ in length, or the predictor forecasts
             no scored agent.
     """
-    _ = store.lengths  # raises if there are several: errors after 3 s and after 6 s have no common mean
+    _ = store.lengths  # raises if there are several: errors at 3 s and 6 s have no common mean
     check = Av2Check() if check_with_av2 else None
     start = time.monotonic()
     agents_rows = _Rows()
@@ -167,7 +167,7 @@ def _left_out(forecast: Forecast, scenario: Scenario) -> dict[str, int]:
 
 
 class _Rows:
-    """Rows that come in small tables, which take several times the memory of their values until joined."""
+    """Rows from small tables, which take several times the memory of their values until joined."""
 
     def __init__(self) -> None:
         self.recent: list[pa.Table] = []
@@ -185,7 +185,7 @@ class _Rows:
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all tables; columns that one lacks are null there."""
+    """Return the rows of all tables; columns missing in a table are null there."""
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -207,12 +207,12 @@ def _nothing_forecast(predictor: Predictor, store: ScenarioStore) -> str:
 def score_agents(
     agents: ScoredAgents, step_s: float, plausibility: bool = False
 ) -> dict[Column, NDArray[np.floating]]:
-    """Compute all metrics of each agent ``[A]``: of the whole future, and as if it ended after each second.
+    """Compute all metrics of each agent ``[A]``: for the whole future, and as if it ended after each second.
 
-    NaN where a metric is undefined, and at horizons at which an agent is not visible.
+    NaN where a metric is undefined, and at horizons where an agent is not visible.
 
     Args:
-        step_s: seconds between steps; those of scenarios differ a little.
+        step_s: seconds between steps; scenarios differ slightly.
         plausibility: also compute plausibility and calibration.
     """
     steps = agents.valid.shape[1]
@@ -253,10 +253,10 @@ def _values(
 
 
 def true_levels(agents: ScoredAgents, ahead: int | None, steps: int) -> NDArray[np.float64]:
-    """Compute the levels ``[A, F, 2]`` of the intervals that just contain the truth, NaN where it is unknown.
+    """Compute the levels ``[A, F, 2]`` of the intervals that just contain the truth; NaN where it is unknown.
 
-    Of all steps in the mode with the best endpoint; with ``ahead`` of the last of the ``steps`` in the mode
-    that is nearest then: :func:`~trajpred.metrics.calibration.laplace_levels` in each agent's own frame.
+    For all steps, in the mode with the best endpoint; with ``ahead``, for the last of the ``steps``, in the
+    mode nearest then. See :func:`~trajpred.metrics.calibration.laplace_levels`; in each agent's own frame.
     """
     if agents.scale is None:
         return np.full((len(agents), 1, 2), np.nan)
@@ -281,7 +281,7 @@ def agents_table(
     scenario_ids = np.array(agents.scenario_ids)[truth["scene"]]
     table = pa.table({"scenario_id": scenario_ids, **known, "predicted": agents.predicted})
     computed: dict[pa.Field, NDArray[Any]] = {}
-    if plausibility:  # what expected calibration errors are computed from
+    if plausibility:  # the input of expected calibration errors
         probability = np.empty(len(agents), object)
         for row, count in enumerate(agents.modes.tolist()):
             probability[row] = agents.probability[row, :count]
@@ -300,7 +300,7 @@ def agents_table(
 def scenes_table(agents: ScoredAgents) -> pa.Table:
     """Return a row per scene and group of :data:`JOINT_GROUPS`: joint metrics, null if it is not joint.
 
-    ``complete`` is False where an agent has no forecast; ``actors`` is the number of agents.
+    ``complete`` is False if an agent has no forecast; ``actors`` is the number of agents.
     """
     parts: list[pa.Table] = []
     for group in JOINT_GROUPS:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from trajpred.evaluation.results import Evaluation
 
 RESAMPLES = 10_000
-#: Columns of the scenario of an agent, beside its id: the unit of intervals
+#: Columns of an agent's scenario besides its id: the unit of intervals
 #: (:func:`~trajpred.evaluation.recordings.units`), and :attr:`~trajpred.data.scenario.Scenario.digest`.
 SCENE = ("recording", "digest")
-#: The 97.5 % quantile of the normal law.
+#: The 97.5 % quantile of the normal distribution.
 NORMAL = 1.959964
-#: Resamples that are drawn at once.
+#: Number of resamples drawn at once.
 CHUNK = 100
 #: Bins of the expected calibration error.
 BINS = 10
-#: What results can be broken down by: columns of the table of agents, and what they mean.
+#: Facts for breakdowns: columns of the table of agents, and their meaning.
 FACTS = {
     "class": "class",
     "city": "city",
@@ -59,8 +59,8 @@ class Cell(NamedTuple):
     """The mean of a metric over some agents.
 
     Attributes:
-        agents: number of those with a value.
-        interval: its bounds are NaN of less than two recordings.
+        agents: number of agents with a value.
+        interval: its bounds; NaN for fewer than two recordings.
     """
 
     agents: int
@@ -69,13 +69,13 @@ class Cell(NamedTuple):
 
 #: Means by metric.
 Cells: TypeAlias = dict[Column, Cell]
-#: The same of all agents (:data:`EVERY`), and by the name of a fact and of a part of the agents.
+#: Means over all agents (:data:`EVERY`), and by fact and part of the agents.
 Summary: TypeAlias = dict[tuple[str, str], Cells]
 EVERY = ("", "")
 
 
 def agent_field(column: Column) -> pa.Field:
-    """Return the field of a metric, which says what it is."""
+    """Return the field of a metric, with its description."""
     metric, k, ahead, after = column
     facts = {"metric": metric.name, "k": k, "ahead": ahead, "after": after}
     known = {name: str(value) for name, value in facts.items() if value is not None}
@@ -108,13 +108,13 @@ def compared_in(agents: pa.Table) -> list[str]:
 
 
 def members(agents: pa.Table, group: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Select the agents of a group that have a forecast, and these columns of them, by default all."""
+    """Select a group's agents with a forecast, and the given columns, by default all."""
     chosen = pc.and_(agents[group], agents["predicted"])
     return (agents if columns is None else agents.select(columns)).filter(chosen)
 
 
 def fact_names(by: Sequence[str]) -> list[str]:
-    """Return those of :data:`FACTS` that ``by`` names, or all of them for ``all``. Raises: DataError."""
+    """Return the :data:`FACTS` named in ``by``, or all of them for ``all``. Raises: DataError."""
     for name in by:
         if name not in (*FACTS, "all"):
             raise DataError(f"{name!r} is none of {', '.join(FACTS)}, all", field="by")
@@ -128,7 +128,7 @@ def numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
 
 
 def parts(agents: pa.Table, fact: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the part ``[N]`` that each agent belongs to by a fact, and the names of the parts.
+    """Return the part ``[N]`` of each agent by a fact, and the names of the parts.
 
     Intervals are in order, words by descending frequency. Without a fact there is one part, named ``""``.
     """
@@ -143,7 +143,7 @@ def parts(agents: pa.Table, fact: str) -> tuple[NDArray[np.int64], list[str]]:
 
 
 def _interval_names(bounds: Sequence[float], is_whole: bool) -> list[str]:
-    """Name intervals: ``5 to 10``, or of integers ``5 to 9``."""
+    """Name intervals: ``5 to 10``, or for integers ``5 to 9``."""
     names: list[str] = []
     low = 0.0
     for bound in bounds:
@@ -154,16 +154,16 @@ def _interval_names(bounds: Sequence[float], is_whole: bool) -> list[str]:
 
 
 def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Column] | None = None) -> Summary:
-    """Compute the means over all ``agents``, and of the headline metrics those over each part by ``facts``.
+    """Compute the means over all ``agents``, and for the headline metrics over each part by ``facts``.
 
-    Agents that lack a value do not count. Intervals are by bootstrap over the recordings of ``agents``: whole
-    recordings are drawn, because the agents of one are not independent; the same ones for all means.
+    Agents without a value do not count. Intervals are by bootstrap over the recordings of ``agents``: whole
+    recordings are drawn, because agents of one recording are not independent; all means share the draws.
 
     Args:
         columns: of the means over all agents; by default all metrics of the table.
 
     Returns:
-        By fact and name of the part, :data:`EVERY` for all agents.
+        Cells by fact and name of the part, :data:`EVERY` for all agents.
     """
     scene, S = _recordings(agents)
     keys: list[tuple[str, str, Column]] = []
@@ -187,7 +187,7 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     smallest = total.min(axis=0, initial=0.0).tolist()
     for number, (key, interval) in enumerate(zip(keys, ratios(total, weight), strict=True)):
         fact, name, column = key
-        if interval.low == interval.high:  # none of a few agents missed, say: of others nothing is known
+        if interval.low == interval.high:  # for example no misses: nothing is known of other agents
             interval = Interval(interval.mean, np.nan, np.nan)
         elif smallest[number] == 0:  # an error cannot be negative
             interval = _possible(interval, column.metric)
@@ -219,7 +219,7 @@ def _possible(interval: Interval, metric: Metric) -> Interval:
 
 
 def _recordings(rows: pa.Table) -> tuple[NDArray[np.int64], int]:
-    """Number the recording of each row ``[N]``, or the scenario without any; return their number, too."""
+    """Number each row's recording ``[N]``, or its scenario if it has none; also return how many there are."""
     names = rows["recording" if "recording" in rows.column_names else "scenario_id"]
     encoded = names.combine_chunks().dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
@@ -237,10 +237,10 @@ def ratios(total: NDArray[np.float64], weight: NDArray[np.float64]) -> list[Inte
 
 
 def _bounded(value: float, drawn: NDArray[np.float64], units: int) -> Interval:
-    """Return a value with the bounds of 95 % of its resamples; those without agents do not count.
+    """Return a value with the bounds of 95 % of its resamples; resamples without agents do not count.
 
-    Resamples of few units vary too little: their bounds are moved apart as Student's t law is wider than the
-    normal one. There are none of less than two ``units``.
+    Resamples of few units vary too little: their bounds are moved apart by the ratio of Student's t to the
+    normal distribution. With fewer than two ``units`` there are no bounds.
     """
     known = drawn[~np.isnan(drawn)]
     if units < 2 or len(known) == 0:
@@ -251,7 +251,7 @@ def _bounded(value: float, drawn: NDArray[np.float64], units: int) -> Interval:
 
 
 def student(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t law, by the Cornish-Fisher expansion; exact to 4 % from 2."""
+    """Return the 97.5 % quantile of Student's t by the Cornish-Fisher expansion; exact to 4 % from 2 on."""
     z = NORMAL
     second = (z**3 + z) / 4
     third = (5 * z**5 + 16 * z**3 + 3 * z) / 96
@@ -262,7 +262,7 @@ def student(freedom: int) -> float:
 def resampled(sums: NDArray[np.float64], resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
     """Draw ``S`` recordings with replacement, ``R`` times, and add up their ``sums`` ``[S, C]``: ``[R, C]``.
 
-    Of less than two recordings there is nothing to draw: ``[0, C]``.
+    With fewer than two recordings there is nothing to draw: ``[0, C]``.
     """
     S = len(sums)
     if S < 2:
@@ -272,7 +272,7 @@ def resampled(sums: NDArray[np.float64], resamples: int = RESAMPLES, seed: int =
     for start in range(0, resamples, CHUNK):
         rows = np.arange(min(CHUNK, resamples - start))[:, None]
         drawn = random.integers(S, size=(len(rows), S))
-        # Count how often each was drawn: one product serves all columns, instead of a gather for each.
+        # Count how often each was drawn: one product for all columns instead of a gather for each.
         times = np.bincount((drawn + rows * S).ravel(), minlength=len(rows) * S).reshape(len(rows), S)
         parts.append(times.astype(np.float64) @ sums)
     return np.concatenate(parts)
@@ -287,9 +287,9 @@ def bootstrap(values: ArrayLike) -> Interval:
 
 
 def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
-    """Compute the expected calibration error of all modes (``ECE``) and of the most probable ones alone.
+    """Compute the expected calibration error of all modes (``ECE``) and of only the most probable ones.
 
-    ``top ECE`` is that of Guo et al. 2017.
+    ``top ECE`` is as in Guo et al. 2017.
     """
     scene, scenes = _recordings(agents)
     best = agents["best"].to_numpy()
@@ -313,11 +313,11 @@ def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
 
 
 class Pairs(NamedTuple):
-    """Rows that ``R`` evaluations have in common: agents, or of summaries the agents of a scenario.
+    """Rows that ``R`` evaluations have in common: agents, or for summaries scenarios.
 
     Attributes:
-        rows: ``[N]`` with ``scenario_id`` and, where known, ``recording``.
-        agents: ``[N]`` number of those of each row.
+        rows: ``[N]`` with ``scenario_id`` and, if known, ``recording``.
+        agents: ``[N]`` number of agents in each row.
         values: by metric ``[R, N]``.
     """
 
@@ -326,7 +326,7 @@ class Pairs(NamedTuple):
     values: dict[str, NDArray[np.float64]]
 
     def intervals(self, values: dict[str, NDArray[np.float64]]) -> dict[str, Interval]:
-        """Compute the mean over agents of each of ``values`` ``[N]``; rows without a value do not count."""
+        """Compute the mean over agents for each of ``values`` ``[N]``; rows without a value do not count."""
         scene, S = _recordings(self.rows)
         total = np.zeros((S, len(values)))
         weight = np.zeros((S, len(values)))
@@ -338,10 +338,10 @@ class Pairs(NamedTuple):
 
 
 def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
-    """Join evaluations by scenario and track, or by scenario where one is a summary.
+    """Join evaluations by scenario and track, or by scenario if one is a summary.
 
-    Raises: DataError if they were scored over other seconds or in other scenes of the same names, or predict
-        no agent in common; and of summaries if they predict other agents of a scenario.
+    Raises: DataError if they were scored over different seconds or different scenes of the same names, or
+        predict no agent in common; for summaries also if they predict different agents of a scenario.
     """
     first = evaluations[0]
     by_agent = all(result.agents is not None for result in evaluations)
@@ -375,7 +375,7 @@ def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
 
 
 def require_same_scenes(first: Evaluation, second: Evaluation) -> None:
-    """Raise DataError if scenarios of one name were other scenes, as far as the evaluations have digests."""
+    """Raise DataError if scenarios of one name have different digests, as far as these are known."""
     for group in first.per_scenario.keys() & second.per_scenario.keys():
         tables = [first.per_scenario[group], second.per_scenario[group]]
         if any("digest" not in table.column_names for table in tables):
@@ -392,12 +392,12 @@ def _digests(rows: pa.Table) -> dict[str, int]:
 
 
 class Change(NamedTuple):
-    """What changes from one recipe to another, over the agents that both predict.
+    """The change from one recipe to another, over the agents that both predict.
 
     Attributes:
-        agents: their number.
+        agents: number of these agents.
         metrics: means of the differences, by metric.
-        by_scenario: mean difference of the minFDE6 of each scenario, ascending: improved ones first.
+        by_scenario: mean difference in minFDE6 per scenario, ascending: improved ones first.
     """
 
     agents: int
@@ -408,10 +408,10 @@ class Change(NamedTuple):
 def change(first: Sequence[Evaluation], second: Sequence[Evaluation], group: str = "focal") -> Change:
     """Compute ``first`` minus ``second`` over the agents of ``group`` that both predict.
 
-    Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several of
+    Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several with
     different seeds, which are averaged; the interval covers scenarios, not the spread over seeds.
 
-    Raises: DataError as :func:`pairs`.
+    Raises: DataError like :func:`pairs`.
     """
     paired = pairs([*first, *second], group)
     differences: dict[str, NDArray[np.float64]] = {}

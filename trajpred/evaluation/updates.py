@@ -1,4 +1,4 @@
-"""Other times of a forecast: recordings that are observed for another time, and successive updates."""
+"""Forecasts at other times: recordings observed for another duration, and successive updates."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ Update: TypeAlias = tuple[int, Forecast]
 
 
 class ObservedStore(ScenarioStore):
-    """A split of a store whose scenarios are observed for another time; what came later is the future.
+    """A split of a store whose scenarios are observed for another duration; later steps are the future.
 
-    History from before the recording is unknown. A scenario is left without a future, and therefore not
-    evaluated, if its focal track is not seen within that time.
+    History from before the recording is unknown. A scenario whose focal track is not seen within that time
+    has no future and is therefore not evaluated.
 
     Args:
         store: the split.
-        observe_s: seconds from the first recorded step, in whole steps: 0.5 s are the first five of 10 Hz.
+        observe_s: observed seconds from the first recorded step, in whole steps: 0.5 s are the first five at
+            10 Hz.
 
     Attributes:
-        observed_s: those seconds, as rounded.
+        observed_s: the rounded seconds.
 
-    Raises: DataError if no step is observed, none is left to predict, or scenarios differ in length.
+    Raises: DataError if no step is observed or left to predict, or scenarios differ in length.
 
     Example:
         >>> halved = ObservedStore(ScenarioStore("runs/argoverse1-store", "val"), 0.5)
@@ -76,7 +77,7 @@ class ObservedStore(ScenarioStore):
 
 
 def update_columns() -> list[Column]:
-    """List the errors of an update, minADE6 and minFDE6, followed by its changes from the one before."""
+    """List the errors of an update, minADE6 and minFDE6, followed by its changes from the previous one."""
     errors = [Column(METRICS["minADE"], MODES), Column(METRICS["minFDE"], MODES)]
     return errors + columns_of("streaming")
 
@@ -84,11 +85,11 @@ def update_columns() -> list[Column]:
 def score_update(scenario: Scenario, update: Update, before: Update | None = None) -> NDArray[np.float64]:
     """Compute :func:`update_columns` ``[A, M]`` of all tracks of a recording.
 
-    Errors are over the steps of the forecast that were recorded. NaN for tracks that are not forecast or not
-    visible at that step; changes are also NaN where the track was not visible at the preceding update.
+    Errors are over the forecast's recorded steps. NaN for tracks not forecast or not visible at that step;
+    changes are also NaN if the track was not visible at the previous update.
 
     Args:
-        before: the preceding update.
+        before: the previous update.
     """
     step, forecast = update
     tracks = scenario.tracks
@@ -136,10 +137,10 @@ def score_streams(
 ) -> dict[Column, NDArray[np.floating]]:
     """Compute the scores ``[A]`` of each update by seconds of history, and the means of its changes.
 
-    Agents that lack an error at any update have NaN everywhere, so that all updates are of the same agents.
+    Agents without an error at any update have NaN everywhere, so that all updates cover the same agents.
 
     Args:
-        forecasts: of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
+        forecasts: forecasts of a :class:`~trajpred.predictors.derived.StreamedPredictor`.
     """
     columns = update_columns()
     by_seconds: dict[float, NDArray[np.float64]] = {}

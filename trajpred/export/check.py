@@ -29,7 +29,7 @@ from trajpred.predictors.checkpoint import CheckpointPredictor
 
 #: Limit (m) on the distance between corresponding points of the futures, for 99 % of the agents.
 TOLERANCE_M = 1e-3
-#: The least limit (m) on the same distance for all agents; otherwise ten times the tolerance.
+#: Least limit (m) on this distance for all agents; otherwise ten times the tolerance.
 LARGEST_M = 1e-2
 #: Limit on differences of probabilities.
 MAX_PROBABILITY_CHANGE = 1e-3
@@ -44,12 +44,12 @@ class Case:
     """The comparison on one scene.
 
     Attributes:
-        name: the scenario's id, and how it was changed.
+        name: the scenario's id and how it was changed.
         agents: number of agents in the model's input.
         lanes: number of lanes in the model's input.
         largest: maximum over the agents of the largest distance (m) between corresponding points of their
-            futures; of the encoder alone, over the tokens of the relative difference.
-        probability: largest difference of a probability; None of the encoder alone.
+            futures; for the encoder alone, maximum relative difference of the tokens.
+        probability: largest difference of a probability; None for the encoder alone.
     """
 
     name: str
@@ -63,15 +63,15 @@ class Case:
 class Check:
     """The result of a comparison.
 
-    The relative difference of a token is the length of the difference, divided by the root mean square of
-    the lengths of the scene's tokens.
+    The relative difference of a token is the length of the difference divided by the root mean square length
+    of the scene's tokens.
 
     Attributes:
-        limit: of ``usual``.
-        unit: ``m``, or ``relative`` of the encoder alone.
+        limit: limit on ``usual``.
+        unit: ``m``, or ``relative`` for the encoder alone.
         cases: one per scene.
-        usual: 99 % quantile of the agents' distances; of the tokens the maximum.
-        largest: maximum of either.
+        usual: 99 % quantile of the agents' distances; for tokens the maximum.
+        largest: maximum over agents or tokens.
         scored: number of focal agents with a known future.
         min_fde: their mean minFDE in PyTorch and in the bundle, metres; None if there are none.
     """
@@ -107,12 +107,12 @@ def check(
     """Compare ``bundle`` with the model it was exported from.
 
     Args:
-        scenarios: at the model's time step; the first one is also compared with its focal agent alone,
+        scenarios: scenarios with the model's time step; the first is also compared with only its focal agent,
             without a map, and both.
         tolerance_m: limit for 99 % of the agents; see :func:`require_limits`.
         fused: also compare ``forecaster.onnx`` with the three graphs.
 
-    Raises: DataError that names the limit that is exceeded.
+    Raises: DataError that names the exceeded limit.
     """
     forecaster = OnboardForecaster(bundle)
     if fused:
@@ -166,7 +166,7 @@ def check_encoder(
     scenarios: Sequence[Scenario],
     progress: bool = False,
 ) -> Check:
-    """Compare tokens, poses and order of the rows of ``bundle`` with those of ``model``, as :func:`check`."""
+    """Compare tokens, poses and row order of ``bundle`` with those of ``model``, like :func:`check`."""
     encoder = OnboardEncoder(bundle)
     scenes = _scenes(model, encoder, scenarios, progress)
     cases = [_compare_tokens(name, scenario, model, encoder) for name, scenario in scenes]
@@ -197,9 +197,9 @@ def _compare_tokens(name: str, scenario: Scenario, model: Forecaster, encoder: O
 def _scenes(
     model: Forecaster, runtime: OnboardEncoder, scenarios: Sequence[Scenario], progress: bool
 ) -> Iterator[tuple[str, Scenario]]:
-    """Yield the scenarios, then the edge cases of the first.
+    """Yield the scenarios, then the edge cases of the first one.
 
-    Meanwhile ``model`` selects agents and lanes as the bundle does, whose sizes may be fixed.
+    Meanwhile ``model`` selects agents and lanes like the bundle, whose sizes may be fixed.
     """
     require(bool(scenarios), "scenarios", "are required to check a bundle")
     first = scenarios[0]
@@ -220,7 +220,7 @@ def _scenes(
 
 
 def require_limits(result: Check, bundle: Path) -> None:
-    """Raise DataError that names the first limit that is exceeded."""
+    """Raise a DataError that names the first exceeded limit."""
     probability = float(np.max([case.probability or 0 for case in result.cases]))  # NaN if any is
     pytorch, onboard = result.min_fde or (0.0, 0.0)
     max_min_fde = pytorch * (1 + MAX_METRIC_CHANGE) + 1e-3

@@ -36,11 +36,11 @@ from trajpred.onboard.encoder import OnboardEncoder
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.checkpoint import CheckpointPredictor
 
-#: Oldest ONNX operator set with all operators of the graphs, and the newest that was tested.
+#: Oldest ONNX opset with all operators of the graphs, and the newest tested.
 OPSETS = (20, 23)
-#: What a bundle holds: the whole model, or the encoder without a decoder.
+#: Content of a bundle: the whole model, or the encoder without a decoder.
 Part = Literal["all", "encoder"]
-#: The meaning of indices in inputs, from 0.
+#: Meaning of indices in inputs, from 0.
 INDICES = {"object_type": OBJECT_TYPES, "kind": LANE_KINDS, "marks": MARK_TYPES}
 
 
@@ -63,18 +63,18 @@ def export_bundle(
 
     Args:
         checkpoint: path of a trained model, or name of pretrained weights.
-        scenarios: to check the bundle on; the first is also its example.
+        scenarios: scenarios for checking the bundle; the first is also its example.
         sizes: fixed numbers of agents and lanes; by default any number up to the model's limits.
         fused: also write all graphs as one, ``forecaster.onnx``.
-        opset: version of ONNX's operators.
+        opset: ONNX opset.
         tolerance_m: limit on the distance from PyTorch's futures for 99 % of the agents, see
             :func:`~trajpred.export.check.require_limits`.
-        part: ``encoder`` leaves out the decoder, for planners that have a head of their own.
+        part: ``encoder`` omits the decoder, for planners with their own head.
         progress: print each stage.
 
     Raises:
-        DataError: the model cannot be traced, the bundle differs from it, or ``out`` is not a bundle that can
-            be replaced. Nothing is written then.
+        DataError: the model cannot be traced, the bundle differs from it, or ``out`` is something other than
+            a bundle. Nothing is written then.
     """
     require(OPSETS[0] <= opset <= OPSETS[1], "opset", f"must be {OPSETS[0]} to {OPSETS[1]}, is {opset}")
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
@@ -127,7 +127,7 @@ def export_bundle(
 
 
 def _modules(predictor: CheckpointPredictor, part: Part, fixed: bool) -> dict[str, nn.Module]:
-    """Return the module of each graph, in the order in which they run."""
+    """Return the module of each graph, in order of execution."""
     model = predictor.model
     graph = model.scene.graph
     modules: dict[str, nn.Module] = {"lane_encoder": model.encoder.lane}
@@ -138,7 +138,7 @@ def _modules(predictor: CheckpointPredictor, part: Part, fixed: bool) -> dict[st
 
 
 def _model_sizes(model: Forecaster) -> dict[str, int]:
-    """Return the values of the letters in the signatures that the model fixes."""
+    """Return the values of signature letters fixed by the model."""
     return {
         "T": model.history,
         "P": model.scene.features.lane_points,

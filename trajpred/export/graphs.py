@@ -1,6 +1,6 @@
 """The graphs of a bundle: the model itself, traced on the batch of one scene.
 
-Each graph is a chain of modules. The first builds the batch, the second is the model, the third puts its
+Each graph is a chain of modules. The first builds the batch, the second is the model, and the third puts its
 tokens back into the rows of the inputs. They are traced one by one, so that inside the model every size is an
 input. The batch has one of two forms:
 
@@ -27,9 +27,9 @@ from trajpred.onboard.encoder import AGENT_STATE
 
 #: Coordinates (m) of padding that stays in the batch.
 BEYOND_M = 1e6
-#: Scene sizes of padded inputs -> those of rows without padding.
+#: Scene sizes of padded inputs -> sizes without padding.
 REAL = {"A": "a", "L": "l"}
-#: Ports for the fields of nodes in a batch, whose own names lack the kind of node.
+#: Ports for node fields in a batch, whose own names lack the kind of node.
 FIELDS = {
     "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
     "lane": ("lane_token", "lane_position", "lane_heading", "lane_eigenvectors"),
@@ -54,7 +54,7 @@ _EDGES = _edge_ports()
 
 
 def _real(port: Port) -> Port:
-    """Return the port of the rows of ``port`` without padding."""
+    """Return the port for the rows of ``port`` without padding."""
     shape: list[int | str] = list(port.shape)
     for axis, size in enumerate(port.shape):
         if isinstance(size, str):
@@ -71,11 +71,11 @@ class Stage(nn.Module):
 
 
 class Chain(nn.Module):
-    """Modules that run one after another; a tensor of one is the input of that name of those after it.
+    """Modules that run one after another; a tensor of one is the input of that name in later ones.
 
     Attributes:
         signature: inputs and outputs of the whole.
-        all_pairs: whether its edges are all pairs of nodes, whose sizes are fixed.
+        all_pairs: whether its edges are all pairs of nodes, with fixed sizes.
     """
 
     def __init__(self, signature: Signature, *stages: Stage) -> None:
@@ -86,7 +86,7 @@ class Chain(nn.Module):
 
 
 def encoder_chain(encoder: TokenEncoder, config: GraphConfig, fixed: bool = False) -> Chain:
-    """Return ``SIGNATURES["encoder"]``; with ``fixed`` sizes on all pairs, if the encoder computes them."""
+    """Build the chain for ``SIGNATURES["encoder"]``; with ``fixed`` sizes on all pairs, if supported."""
     signature = SIGNATURES["encoder"]
     all_pairs = fixed and type(encoder) is SceneEncoder
     scene = (PaddedScene if all_pairs else Scene)(signature.inputs, config)
@@ -96,7 +96,7 @@ def encoder_chain(encoder: TokenEncoder, config: GraphConfig, fixed: bool = Fals
 def decoder_chain(
     decoder: SceneDecoder, config: GraphConfig, temperature: float = 1.0, fixed: bool = False
 ) -> Chain:
-    """Return ``SIGNATURES["decoder"]``, as :func:`encoder_chain`; ``temperature`` divides the logits."""
+    """Build the chain for ``SIGNATURES["decoder"]``; ``temperature`` divides the logits."""
     signature = SIGNATURES["decoder"]
     all_pairs = fixed and type(decoder) is ModeDecoder and not decoder.published
     scene = (PaddedScene if all_pairs else Scene)(signature.inputs, config)
@@ -126,7 +126,7 @@ class Scene(Stage):
         agents = values["agent_valid"]
         lanes = values["lane_valid"]
         rows = {"A": agents.nonzero()[:, 0], "L": lanes.nonzero()[:, 0]}
-        # Number of each row among those without padding.
+        # Number of each row among rows without padding.
         place = {"agent": agents.long().cumsum(0) - 1, "lane": lanes.long().cumsum(0) - 1}
         outputs: list[Tensor] = []
         for port, value in zip(self.signature.inputs, inputs, strict=True):
@@ -149,7 +149,7 @@ class Scene(Stage):
 
 
 class PaddedScene(Scene):
-    """Keep padding, moved beyond every radius, and list all pairs; those without an edge have kind 0."""
+    """Keep padding, moved beyond every radius, and list all pairs; pairs without an edge have kind 0."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         values = _named(self.signature.inputs, inputs)

@@ -30,7 +30,7 @@ def ports_among(ports: Iterable[NamedPort], names: Collection[str]) -> list[Name
     return [port for port in ports if port.name in names]
 
 
-#: What the page says of models that use poses in the scene's frame.
+#: The page's note for models that use poses in the scene's frame.
 FOCAL_ORIGIN = "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
 
 

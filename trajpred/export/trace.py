@@ -1,4 +1,4 @@
-"""Trace modules to ONNX graphs; where that fails, say in one sentence which module and why."""
+"""Trace modules to ONNX graphs; on failure, one sentence names the module and the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
 
 def tracing_failure(error: BaseException, module: nn.Module) -> str:
-    """Name the innermost submodule of ``module`` and its line of code that raised while it was traced."""
+    """Name the innermost submodule of ``module`` and its line of code that raised during tracing."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -86,7 +86,7 @@ def user_of(operation: str, program: ExportedProgram, module: nn.Module) -> str:
 
 
 def model_name(module: nn.Module) -> str:
-    """Name the class of ``module``; of a graph of this package, which wraps a model, that of the model."""
+    """Name the class of ``module``; for a graph of this package, the class of the model it wraps."""
     if type(module).__module__.startswith("trajpred.export."):
         module = next(module.children(), module)
     return type(module).__name__
@@ -101,8 +101,8 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
     """Trace ``module`` as the graph ``name`` of :data:`~trajpred.onboard.bundle.SIGNATURES`.
 
     Args:
-        sizes: values of the letters in the signature's shapes; scene sizes that are missing stay dynamic.
-        opset: version of ONNX's operators.
+        sizes: values of the letters in the signature's shapes; missing scene sizes stay dynamic.
+        opset: ONNX opset.
 
     Raises: DataError that names the module and the operation that cannot be traced or converted.
     """
@@ -154,7 +154,7 @@ def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset
 
 
 def _compute_constants(graph: onnx.GraphProto) -> None:
-    """Make outputs that are constant outputs of a node: graphs are joined by what their nodes compute."""
+    """Turn constant outputs into outputs of a node: graphs are joined by what their nodes compute."""
     outputs = port_names(graph.output)
     for weight in graph.initializer:
         if weight.name in outputs:
@@ -176,7 +176,7 @@ def _name_sizes(graph: onnx.GraphProto, ports: Signature) -> None:
 
 
 class _Positional(nn.Module):
-    """Any module as one of positional arguments, so that all have the same form of dynamic shapes."""
+    """Wrap a module to take positional arguments, so that dynamic shapes have one form."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -187,9 +187,9 @@ class _Positional(nn.Module):
 
 
 def join(graphs: Mapping[str, onnx.ModelProto], signature: Signature, name: str) -> onnx.ModelProto:
-    """Connect ``graphs``, given in order, to one with the inputs and outputs of ``signature`` that they have.
+    """Connect ``graphs``, given in order, into one with their inputs and outputs among ``signature``.
 
-    Tensors with the same name are the same tensor.
+    Tensors with equal names are the same tensor.
     """
     ports: dict[str, onnx.ValueInfoProto] = {}
     nodes: list[onnx.NodeProto] = []
@@ -267,8 +267,8 @@ def _hypot(x: Any, y: Any) -> Any:
 def _index_add(values: Any, dim: int, index: Any, source: Any, alpha: int = 1) -> Any:
     """Translate ``index_add`` to ScatterElements.
 
-    The exporter's own choice, ScatterND, gives wrong sums in onnxruntime with several threads: they add to
-    the same row at the same time.
+    The exporter's own choice, ScatterND, gives wrong sums in onnxruntime with several threads, which add to
+    one row at the same time.
     """
     if alpha != 1:
         source = opset18.Mul(source, opset18.CastLike(opset18.Constant(value_float=float(alpha)), source))
@@ -293,9 +293,9 @@ def _index_copy(values: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 def _index_select(values: Any, dim: int, index: Any) -> Any:
-    """Translate ``index_select`` to Gather, of the columns of a matrix as rows of its transpose.
+    """Translate ``index_select`` to Gather; columns of a matrix become rows of its transpose.
 
-    onnxruntime copies what lies side by side at once: columns would be copied number by number.
+    onnxruntime copies contiguous values at once; columns would be copied number by number.
     """
     are_columns = len(values.shape) == 2 and dim in (1, -1)
     if not are_columns:
@@ -313,7 +313,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def _without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Remove what the exporter records about the machine and the source code."""
+    """Remove the exporter's records about the machine and the source code."""
     for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
         del part.metadata_props[:]
         part.doc_string = ""
@@ -325,7 +325,7 @@ def _without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress log messages up to warnings, and the graphs that PyTorch prints where tracing fails."""
+    """Suppress log messages up to warnings, and the graphs that PyTorch prints if tracing fails."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -336,7 +336,7 @@ def quiet() -> Iterator[None]:
 
 
 class SizesStayOpen(TorchFunctionMode):
-    """Raise where ``len`` of a tensor would fix a size of the scene in the graph."""
+    """Raise an error where ``len`` of a tensor would fix a scene size in the graph."""
 
     def __torch_function__(
         self,

@@ -1,4 +1,4 @@
-"""The onboard runtime: run an exported bundle with NumPy and onnxruntime alone; see docs/how-to/onboard.md.
+"""The onboard runtime: run an exported bundle with only NumPy and onnxruntime; see docs/how-to/onboard.md.
 
 Example:
     >>> from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster

@@ -1,8 +1,8 @@
 """Bundles on disk: the tensors of each graph, and a reader for the folder or zip file. NumPy only.
 
-A bundle holds ``bundle.json`` (a description of everything else), one ONNX file per graph, ``example.npz``
-(inputs and outputs to test another runtime with), ``INTERFACE.md`` (``bundle.json`` for human readers) and,
-for weights that ship with trajpred, their ``LICENSE``.
+A bundle contains ``bundle.json`` (a description of everything else), one ONNX file per graph, ``example.npz``
+(inputs and outputs for testing other runtimes), ``INTERFACE.md`` (``bundle.json`` for human readers) and, for
+shipped weights, their ``LICENSE``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from trajpred.features.lane_futures import MODES
 
 #: The file that describes everything else.
 MANIFEST = "bundle.json"
-#: The file of inputs and outputs to test another runtime with.
+#: The file of inputs and outputs for testing other runtimes.
 EXAMPLE = "example.npz"
 #: The description for human readers.
 INTERFACE = "INTERFACE.md"
-#: The terms of the weights, where these ship with trajpred.
+#: The licence of the weights, if they ship with trajpred.
 LICENCE = "LICENSE"
 #: ``format`` in ``bundle.json``; other values are rejected.
 FORMAT = "trajpred-bundle"
@@ -54,11 +54,11 @@ class Port(NamedTuple):
     Attributes:
         name: as in the ONNX file.
         dtype: as in the ONNX file.
-        shape: integers are fixed by the model. ``A`` agents, ``L`` lane segments and crossings and ``B``
-            agents to predict are those of the scene, or the bundle's fixed sizes. Other letters are sizes of
+        shape: integers are fixed by the model. ``A`` agents, ``L`` lane segments and crossings, and ``B``
+            agents to predict depend on the scene, or are the bundle's fixed sizes. Other letters are sizes of
             the model: ``T`` observed steps, ``P`` points per polyline, ``D`` channels per token, ``K`` modes,
             ``F`` future steps, ``S`` steps of the anchors, ``W`` eigenvectors.
-        meaning: with unit and frame.
+        meaning: meaning, with unit and frame.
     """
 
     name: str
@@ -145,7 +145,7 @@ _FUTURES = (
 
 _CONTEXT = (_EIGENVECTORS, _SCENE_HEADING)
 
-#: By graph, in the order in which they run: all inputs that a graph may have. It has those that it uses.
+#: By graph, in order of execution: all inputs that a graph may have. It has only those it uses.
 SIGNATURES = {
     "lane_encoder": Signature(_LANE, (_LANE_TOKEN,)),
     "encoder": Signature(
@@ -164,7 +164,7 @@ SIGNATURES = {
 GRAPHS = ("lane_encoder", "encoder", "decoder")
 #: The graphs of the encoder alone.
 ENCODER_GRAPHS = ("lane_encoder", "encoder")
-#: The optional graph that combines all.
+#: The optional graph that combines all others.
 FUSED = "forecaster"
 
 
@@ -182,18 +182,18 @@ class Bundle:
 
     Attributes:
         info: content of ``bundle.json``.
-        name: of the model.
-        precision: of the graphs.
-        training: facts of its training.
-        licence: of its weights; empty if they do not ship with trajpred.
+        name: name of the model.
+        precision: precision of the graphs.
+        training: record of its training.
+        licence: licence of its weights; empty unless they ship with trajpred.
         graphs: names of the graphs; a bundle of the encoder alone has no decoder.
         history: observed steps T.
         dim: channels per token D.
         horizon: future steps F; 0 without a decoder.
         modes: modes K; 0 without a decoder.
         step_s: seconds between steps.
-        features: which agents and lanes of a scene become tokens.
-        eigenvectors: of the lane topology, which the graphs take; 0 for none.
+        features: configuration of the agents and lanes that become tokens.
+        eigenvectors: number of eigenvectors of the lane topology that the graphs take.
         sizes: fixed numbers of agents and lanes, or None for any number.
 
     Raises: DataError if a file is missing, damaged or invalid.
@@ -236,10 +236,10 @@ class Bundle:
         return content
 
     def require_signature(self, graph: str, found: Signature) -> None:
-        """Compare a graph, as its file has it, with its signature and with the sizes in ``bundle.json``.
+        """Compare a graph's file with its signature and with the sizes in ``bundle.json``.
 
         Args:
-            found: inputs and outputs; a size that is no integer is dynamic, and fits any.
+            found: inputs and outputs; a size that is not an integer is dynamic and fits any.
 
         Raises: DataError that names the file and the field at fault.
         """

@@ -1,4 +1,4 @@
-"""A tracker's detections: the input of every update, checked before it is used. NumPy only."""
+"""A tracker's detections: the input of every update, checked before use. NumPy only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trajpred.errors import DataError, quoted, require, shortened
 from trajpred.onboard.history import States
 from trajpred.onboard.lane_cache import MAX_COORDINATE
 
-#: Fastest road user (m/s). A track that moves faster is another object under the same id.
+#: Fastest road user (m/s). A track that moves faster is another object with a reused id.
 MAX_SPEED = 100.0
-#: Number of tracks in an update, and of tracks remembered: those not seen for longest are forgotten first.
+#: Maximum number of tracks in an update, and of tracks kept: those not seen for longest are dropped first.
 MAX_TRACKS = 2_000
 
 
@@ -31,15 +31,15 @@ class Detections(NamedTuple):
         position: ``[N, 2]`` metres.
         heading: ``[N]`` radians. Where missing or not finite, it is derived from the positions so far, as in
             training: the latest direction of travel, or, for tracks that have never moved, the direction of
-            the nearest lane. All are, with a warning, where one is beyond
-            :data:`~trajpred.data.tracks.MAX_HEADING`: they are in degrees.
+            the nearest lane. If one is beyond :data:`~trajpred.data.tracks.MAX_HEADING`, all are derived,
+            with a warning: they must be in degrees.
         velocity: ``[N, 2]`` m/s along the axes of the positions, not of the road user. Where missing, not
-            finite or, with a warning, faster than :data:`MAX_SPEED`, it is derived from the positions so far
-            too. That it fits the positions is not checked at every update:
-            :meth:`Plausibility.of_tracks() <trajpred.data.plausible.Plausibility.of_tracks>` of a stream's
-            tracks says so, which ``replay --tracks`` prints.
+            finite or, with a warning, faster than :data:`MAX_SPEED`, it is also derived from the positions so
+            far. Updates do not check whether it fits the positions: use :meth:`Plausibility.of_tracks()
+            <trajpred.data.plausible.Plausibility.of_tracks>` on a stream's tracks, as ``replay --tracks``
+            does.
         object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``. A track
-            is of the known type that was detected most often within the history of the model.
+            has the known type detected most often within the model's history.
     """
 
     track_id: Sequence[str]
@@ -50,7 +50,7 @@ class Detections(NamedTuple):
 
 
 def listed(names: Sequence[str], field: str) -> list[str]:
-    """Return names as text, "" for what is no name. Raises: DataError if they are not a list."""
+    """Return names as text, "" for invalid ones. Raises: DataError if they are not a list."""
     if isinstance(names, (str, bytes)):  # a sequence of its letters
         raise DataError(f"must be a list of names, is {quoted(names)}", field=field)
     try:
@@ -78,7 +78,7 @@ def ids_of(detections: Detections, warnings: list[str]) -> list[str]:
 def validated(
     ids: list[str], detections: Detections, warnings: list[str]
 ) -> tuple[States, dict[str, str]] | None:
-    """Return the usable states and why the others are not, or None if the shapes do not fit."""
+    """Return the usable states and why others are not usable, or None if the shapes do not fit."""
     N = len(ids)
     try:
         require(N <= MAX_TRACKS, "track_id", f"has {N:,} entries, more than {MAX_TRACKS:,}")
@@ -117,7 +117,7 @@ def validated(
 
 
 def _headings(heading: NDArray[np.float64], warnings: list[str]) -> NDArray[np.float64]:
-    """Return ``[N]`` wrapped headings, NaN where unknown; if one can only be in degrees, all are unknown."""
+    """Return ``[N]`` wrapped headings, NaN where unknown; all unknown if one can only be in degrees."""
     finite = np.isfinite(heading)
     if (np.abs(heading[finite]) > MAX_HEADING).any():
         warnings.append("headings omitted, they follow from positions: must be radians, not degrees")

@@ -1,6 +1,6 @@
 """Run the encoder of a bundle: tracks and map in world coordinates -> tokens.
 
-NumPy and onnxruntime alone; scenes are localised by the functions that training uses; torch is not imported.
+Uses only NumPy and onnxruntime, not torch; scenes are localised by the functions used in training.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from trajpred.onboard.bundle import ENCODER_GRAPHS, SIGNATURES, Bundle, Port, Si
 from trajpred.onboard.lane_cache import LaneCache, SelectedLanes
 
 #: A vehicle's processor is shared: waiting threads sleep instead of spinning and take small portions of work.
-#: With the defaults of onnxruntime, two threads on a busy machine take 2 to 3 times as long as one.
+#: With onnxruntime's defaults, two threads on a busy machine take 2 to 3 times as long as one.
 THREADING = {"session.intra_op.allow_spinning": "0", "session.dynamic_block_base": "4"}
 #: The types of ports by onnxruntime's names.
 DTYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(bool)": "bool"}
-#: Fields of agents that the graphs take as inputs named ``agent_*``.
+#: Agent fields that the graphs take as inputs named ``agent_*``.
 AGENT_STATE = ("position", "heading", "velocity", "elapsed_s", "anchors")
 
 
 @dataclass(frozen=True)
 class OnboardTokens:
-    """The encoder's output for one scene, for planners that have a head of their own.
+    """The encoder's output for one scene, for planners with their own head.
 
-    With a bundle of fixed sizes, A and L are these sizes and the last rows are padding; otherwise every row
-    is valid.
+    With fixed sizes, A and L are those of the bundle and the last rows are padding; otherwise every row is
+    valid.
 
     Attributes:
-        scenario_id: of the scene.
+        scenario_id: id of the scene.
         track_id: ``[A]``, empty for padding.
         agent: ``[A, D]`` tokens, 0 for padding.
         agent_position: ``[A, 2]`` metres, float64: last observed position in the frame of the map.
@@ -72,7 +72,7 @@ class LocalScene:
 
     Attributes:
         origin: ``[2]`` metres, float64, map frame: the focal agent's last observed position.
-        inputs: of encoder and decoder, by name (all but ``target``), padded.
+        inputs: padded inputs of encoder and decoder, by name (all but ``target``).
     """
 
     scenario_id: str
@@ -84,7 +84,7 @@ class LocalScene:
 
 
 class OnboardEncoder:
-    """Encode whole scenes with a bundle; :class:`StreamingEncoder` adds the tracking of histories.
+    """Encode whole scenes with a bundle; :class:`StreamingEncoder` also keeps histories.
 
     Example:
         >>> encoder = OnboardEncoder("bundle", threads=2)
@@ -93,17 +93,17 @@ class OnboardEncoder:
 
     Args:
         bundle: folder or zip file, with or without a decoder.
-        threads: of onnxruntime; 0 for one per core.
-        providers: execution providers of onnxruntime, by default the CPU.
+        threads: threads of onnxruntime; 0 for one per core.
+        providers: execution providers of onnxruntime; by default the CPU.
 
     Attributes:
-        stage_ms: milliseconds that each of ``STAGES`` took in the latest call.
-        lanes: the map and its lane tokens, which are kept between calls.
+        stage_ms: milliseconds of each of ``STAGES`` in the latest call.
+        lanes: the map and its lane tokens, kept between calls.
 
-    Not for two threads at once: give each thread its own, since the lanes are kept between calls.
+    Not thread-safe, since lanes are kept between calls: use one encoder per thread.
 
-    Raises: DataError if onnxruntime is missing or lacks a provider, the bundle is damaged, or its graphs have
-        other inputs, outputs or sizes than ``bundle.json`` says.
+    Raises: DataError if onnxruntime is missing or lacks a provider, the bundle is damaged, or its graphs
+        contradict the inputs, outputs or sizes in ``bundle.json``.
     """
 
     #: The stages of a call, in order: keys of ``stage_ms``.
@@ -123,7 +123,7 @@ class OnboardEncoder:
             advice = "use OnboardEncoder, or export the whole model without --part"
             raise DataError(f"contains the encoder alone: {advice}", file=bundle)
         available = onnxruntime.get_available_providers()
-        for provider in providers:  # onnxruntime would go on without it
+        for provider in providers:  # onnxruntime would continue without it
             missing = f"{provider} is not in this onnxruntime, which has {', '.join(available)}"
             require(provider in available, "providers", missing)
         options = onnxruntime.SessionOptions()
@@ -131,7 +131,7 @@ class OnboardEncoder:
         options.log_severity_level = 3
         for name, value in THREADING.items():
             options.add_session_config_entry(name, value)
-        # onnxruntime keeps one memory plan per input size, without limit where sizes vary.
+        # onnxruntime keeps one memory plan per input size, without limit if sizes vary.
         options.enable_mem_pattern = self.bundle.sizes is not None
         self._sessions: dict[str, Any] = {}
         #: Names of the inputs of each graph.
@@ -156,8 +156,8 @@ class OnboardEncoder:
         """Encode the agents and lanes of a scene.
 
         Args:
-            scene: one scenario, ``ScenarioBatch.of([scenario])``; only its observed steps are used. A map
-                object that is the same as in the previous call is not processed again.
+            scene: one scenario, ``ScenarioBatch.of([scenario])``; only its observed steps are used. The map
+                object of the previous call is not processed again.
 
         Raises: DataError if history length or time step differ from the bundle's.
         """
@@ -168,7 +168,7 @@ class OnboardEncoder:
             return _tokens(local, tokens["agent_token"], tokens["lane_context"], padded)
 
     def empty_tokens(self, scenario_id: str = "") -> OnboardTokens:
-        """Return the tokens of no agents and lanes; with fixed sizes, of padding alone."""
+        """Return tokens of no agents and lanes; with fixed sizes, of padding only."""
         A, L = self.bundle.sizes or (0, 0)
         nodes: dict[str, Any] = {}
         for name, size in (("agent", A), ("lane", L)):
@@ -179,9 +179,9 @@ class OnboardEncoder:
         return OnboardTokens(scenario_id, np.full(A, "", np.str_), lane_row=np.full(L, -1), **nodes)
 
     def localise(self, scene: ScenarioBatch) -> LocalScene:
-        """Compute the inputs of the graphs, relative to the position of the focal agent; encode new lanes.
+        """Compute the graphs' inputs, relative to the focal agent's position; encode new lanes.
 
-        Raises: DataError if it is not one scenario, or of another time step.
+        Raises: DataError if it is not one scenario, or has another time step.
         """
         require(len(scene) == 1, "scene", f"must be one scenario, is {len(scene)}")
         step_s = float(scene.step_s[0])
@@ -255,7 +255,7 @@ class OnboardEncoder:
 def _tokens(
     scene: LocalScene, agent: NDArray[np.float32], lane: NDArray[np.float32], padded: bool
 ) -> OnboardTokens:
-    """Return the tokens with their poses in the map's frame; without ``padded`` the valid rows only."""
+    """Return the tokens with their poses in the map's frame; without ``padded`` only valid rows."""
     track_id = scene.agents.track_id
     lane_row = scene.lanes.row
     A = len(agent) if padded else len(track_id)

@@ -1,4 +1,4 @@
-"""Tracks and map in world coordinates -> futures, from a bundle or a rule, by NumPy and onnxruntime alone."""
+"""Tracks and map in world coordinates -> futures, by a bundle or a rule, with only NumPy and onnxruntime."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from trajpred.features.agents import AgentFeatures
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.onboard.encoder import LocalScene, OnboardEncoder, pad
 
-#: Forecasts the observed tracks of a scenario for a number of steps, such as
+#: A function that forecasts a scenario's observed tracks for a number of steps, such as
 #: :func:`trajpred.predictors.baselines.lane_following`.
 Rule = Callable[[Scenario, int], Forecast]
-#: Growth (m/s) of the Laplace scales ahead and to the left where a rule gives none. This and
-#: :data:`CONFIDENCE_POWER` describe lane following after 3 s, all agents of 500 and of 400 scenes of
-#: Argoverse 1: the mean errors of the mode that ends nearest to the truth.
+#: Growth (m/s) of the Laplace scales ahead and to the left if a rule gives none: the mean errors of the mode
+#: that ends nearest to the truth. This and :data:`CONFIDENCE_POWER` fit lane following after 3 s for all
+#: agents of 500 and 400 Argoverse 1 scenes.
 SCALE_RATE = np.array([0.4, 0.2])
-#: Power of the probabilities of a rule: the most probable mode of lane following is the nearest one in 41 %
-#: of the cases, its own probability is 56 % on average, and 42 % with this power (fitted on other scenes).
+#: Power of a rule's probabilities: lane following's most probable mode is the nearest in 41 % of cases; its
+#: probability is 56 % on average, and 42 % with this power (fitted on other scenes).
 CONFIDENCE_POWER = 0.6
 
 
 class OnboardForecaster(OnboardEncoder):
-    """Forecast whole scenes with a bundle; :class:`StreamingForecaster` adds the tracking of histories.
+    """Forecast whole scenes with a bundle; :class:`StreamingForecaster` also keeps histories.
 
     Arguments, attributes and errors are those of :class:`OnboardEncoder`; the bundle needs a decoder.
 
@@ -50,9 +50,9 @@ class OnboardForecaster(OnboardEncoder):
         """Predict the agents of a scene, in the frame of its map, float64.
 
         Args:
-            scene: one scenario, ``ScenarioBatch.of([scenario])``; only its observed steps are used. A map
-                object that is the same as in the previous call is not processed again.
-            targets: track ids to predict, by default all agents of the scene.
+            scene: one scenario, ``ScenarioBatch.of([scenario])``; only its observed steps are used. The map
+                object of the previous call is not processed again.
+            targets: track ids to predict; by default all agents of the scene.
             strict: raise for targets that are not agents of the scene, instead of omitting them.
 
         Raises: DataError if history length or time step differ from the bundle's, or for such a target.
@@ -112,10 +112,10 @@ def rule_forecast(
 ) -> Forecast:
     """Forecast the tracks ``rows`` of one scene by ``rule``, as ``modes`` modes of ``horizon`` steps.
 
-    Of more modes the most probable ones are kept; fewer are followed by copies of the last one with
-    probability 0. Probabilities are raised to :data:`CONFIDENCE_POWER` and sum to 1.
+    Excess modes are dropped, least probable first; missing ones are copies of the last mode with probability
+    0. Probabilities are raised to :data:`CONFIDENCE_POWER` and sum to 1.
     """
-    # At least two steps: a single stamp would not say how long a step is.
+    # At least two steps: a single stamp would not define the step length.
     scene = scene.window(max(scene.num_observed, 2), 0)
     tracks = Tracks(**{name: x[rows] for name, x in vars(scene.tracks).items()})
     stamps = np.round(np.arange(scene.num_observed) * scene.step_s[0] * 1e9).astype(np.int64)
@@ -144,6 +144,6 @@ def rule_forecast(
 
 
 def joined(first: Forecast, second: Forecast) -> Forecast:
-    """Concatenate two forecasts, with scales, of different tracks with as many modes and steps."""
+    """Concatenate two forecasts with scales, of different tracks with equal numbers of modes and steps."""
     arrays = {name: np.concatenate((x, second.arrays[name])) for name, x in first.arrays.items()}
     return Forecast(first.scenario_id, **arrays)

@@ -16,20 +16,20 @@ from trajpred.data.time import SAME_TIME, SHORTEST_STEP_S, regular_step_s
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks, usual_types
 from trajpred.errors import require
 
-#: Binary digits of the fraction of the types that may be too coarse for times.
+#: Fraction bits of the types that may be too coarse for times.
 _DIGITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 #: Share of a step that a time must resolve: a coarser time makes velocities jitter.
 _RESOLVED = 0.1
 
 
 def seconds_of(timestamp: Any, step_s: float) -> float:
-    """Return a time in seconds, from a number of Python, NumPy or torch.
+    """Return a time in seconds, from a Python, NumPy or torch number.
 
     Args:
-        step_s: seconds between the steps of the model.
+        step_s: seconds between the model's steps.
 
-    Raises: DataError if it is no finite number, or of a type that cannot resolve steps at this size: Unix
-        time as float32 changes only every 128 s.
+    Raises: DataError if it is not a finite number, or its type cannot resolve steps: Unix time as float32
+        changes only every 128 s.
     """
     field = "timestamp_s"
     seconds = as_number(timestamp, field)
@@ -45,9 +45,9 @@ def seconds_of(timestamp: Any, step_s: float) -> float:
 
 #: Updates less than this many seconds apart count as one.
 SAME_UPDATE_S = (1 - SAME_TIME) * SHORTEST_STEP_S
-#: Fewest seconds that are kept, so that states once a second are interpolated for the shortest history too.
+#: Least seconds kept, so that even for the shortest history, states once a second are interpolated.
 SHORTEST_MEMORY_S = 2.0
-#: The arrays of :class:`HistoryTable` with a row for each track; those of ``_states`` come second.
+#: The arrays of :class:`HistoryTable` with a row per track; in ``_states`` it is the second axis.
 _COLUMNS = ("track_id", "_object_type", "_first_position", "_has_travelled", "_valid")
 
 _NOBODY = Tracks(
@@ -80,15 +80,15 @@ class States(NamedTuple):
 
 
 class HistoryTable:
-    """The states of the tracks that were detected within the history of a model.
+    """The states of the tracks detected within a model's history.
 
-    A missing velocity or heading is derived when its state is added, from the states until then, as
-    :func:`~trajpred.data.motion.causal_velocity` and :func:`~trajpred.data.motion.causal_heading` do.
+    A missing velocity or heading is derived from the states so far when its state is added, as in
+    :func:`~trajpred.data.motion.causal_velocity` and :func:`~trajpred.data.motion.causal_heading`.
 
     Args:
         length: number of steps of the model's history.
-        step_s: seconds between them.
-        max_tracks: number of tracks kept; of more, those not seen for longest are removed.
+        step_s: seconds between these steps.
+        max_tracks: maximum number of tracks; those not seen for longest are removed first.
 
     Attributes:
         track_id: ``[A]`` strings, oldest track first.
@@ -114,17 +114,17 @@ class HistoryTable:
         self._object_type = np.zeros((0, 0), np.int8)
         #: ``[A, 2]`` where each track was first seen.
         self._first_position = np.zeros((0, 2))
-        #: ``[A]`` whether it has travelled since.
+        #: ``[A]`` whether each track has travelled since.
         self._has_travelled = np.zeros(0, np.bool_)
         self._valid = np.zeros((0, 0), np.bool_)
         #: ``[5, A, T]`` position, velocity and heading, NaN where the heading is unknown.
         self._states = np.zeros((5, 0, 0))
 
     def advance(self, now_s: float) -> None:
-        """Remove what is older than :attr:`memory_s` at ``now_s``."""
+        """Remove states older than :attr:`memory_s` at ``now_s``."""
         oldest_s = now_s - self.memory_s
         self._keep(np.flatnonzero(self.last_seen_s() > oldest_s))
-        # The last update before stays: states are interpolated between it and the next.
+        # Keep the last update before: states are interpolated between it and the next.
         first = int(np.searchsorted(self._time_s, oldest_s, side="right")) - 1
         if first > 0:
             self._time_s = self._time_s[first:]
@@ -143,11 +143,11 @@ class HistoryTable:
         return self._time_s[_latest(self._valid)] if len(self) else np.zeros(0)
 
     def add(self, time_s: float, states: States, *, max_speed: float, max_jump_m: float) -> list[str]:
-        """Add up to ``max_tracks`` detections at ``time_s``, which is not before earlier ones.
+        """Add up to ``max_tracks`` detections at ``time_s``, which must not be before earlier ones.
 
         Updates within :data:`SAME_UPDATE_S` of each other count as one, at the time of the first; detections
         replace earlier ones of the same track and update. A track that moved by more than ``max_jump_m`` plus
-        the distance at ``max_speed`` (m/s) is another object under the same id: its history is dropped, and
+        the distance at ``max_speed`` (m/s) is another object with a reused id: its history is dropped, and
         its id returned.
         """
         if not len(states.track_id):
@@ -182,9 +182,9 @@ class HistoryTable:
     def _velocities(
         self, rows: NDArray[np.int64], given: NDArray[np.float64], max_speed: float
     ) -> NDArray[np.float64]:
-        """Return the velocities ``[N, 2]`` of the latest states of ``rows``; those not given are derived.
+        """Return the velocities ``[N, 2]`` of the latest states of ``rows``; missing ones are derived.
 
-        Derived ones above ``max_speed`` (m/s) come from noise, and become zero.
+        Derived velocities above ``max_speed`` (m/s) come from noise and become zero.
         """
         missing = np.isnan(given[:, 0])
         if not missing.any():
@@ -203,20 +203,21 @@ class HistoryTable:
         velocity: NDArray[np.float64],
         held: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Return the headings ``[N]`` of the latest states of ``rows``; those not given are derived.
+        """Return the headings ``[N]`` of the latest states of ``rows``; missing ones are derived.
 
         Args:
             rows: ``[N]`` tracks.
             given: ``[N]``, NaN where missing.
             velocity: ``[N, 2]``.
-            held: ``[N]`` the heading of the state before, NaN unless the track has travelled by then.
+            held: ``[N]`` the previous state's heading, NaN unless the track has travelled by then.
         """
         away = self._states[:2, rows, -1].T - self._first_position[rows]
         moved = norm(away) > MOVED_M
         travels = moved & (norm(velocity) > STANDING_SPEED)
         self._has_travelled[rows[travels]] = True
         creeps = moved & ~self._has_travelled[rows]
-        # Along the velocity while it travels, away from the first position until then, otherwise as before.
+        # Along the velocity while a track travels, away from the first position until then, otherwise as
+        # before.
         derived = np.where(travels, direction(velocity), held)
         derived = np.where(creeps, direction(away), derived)
         return np.where(np.isnan(given), given_heading(derived), given)
@@ -232,8 +233,8 @@ class HistoryTable:
     def resampled(self, now_s: float, within_s: float) -> Tracks:
         """Return the tracks seen in the last ``within_s`` seconds, at the steps of the model until ``now_s``.
 
-        They are those of :func:`~trajpred.data.resample.resample`, at most ``length`` and at least one. A
-        track may have no valid step. Its type is the most frequent known one of its remembered states.
+        They are resampled as in :func:`~trajpred.data.resample.resample`, to at most ``length`` steps and at
+        least one. A track may have no valid step. Its type is the most frequent known one of its states.
         """
         rows = np.flatnonzero(self.last_seen_s() >= now_s - within_s)
         if not len(rows):
@@ -285,7 +286,7 @@ class HistoryTable:
         return np.array([row[name] for name in names], np.int64)
 
     def _append(self, track_id: NDArray[np.str_]) -> None:
-        """Append a row without detections for each of the tracks."""
+        """Append a row without detections for each track."""
         count = len(track_id)
         for name in _COLUMNS:
             values = getattr(self, name)
@@ -295,5 +296,5 @@ class HistoryTable:
 
 
 def _latest(valid: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the last valid column ``[N]`` of ``[N, T]``; the last one where there is none."""
+    """Return the last valid column ``[N]`` of ``[N, T]``; the last column where there is none."""
     return valid.shape[1] - 1 - valid[:, ::-1].argmax(axis=1)

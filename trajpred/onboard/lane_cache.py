@@ -22,13 +22,13 @@ from trajpred.features.lanes import (
     topology_among,
 )
 
-#: The inputs of the lane encoder, which are also fields of :class:`LaneShapes`.
+#: The lane encoder's inputs, which are also fields of :class:`LaneShapes`.
 LANE_INPUTS = ("points", "kind", "is_intersection", "marks")
 #: Largest coordinate (m) of a map or a track; beyond it float32 loses the position.
 MAX_COORDINATE = 1e8
-#: Digits behind the point of a lane's points by which it is known again: a tenth of a millimetre.
+#: Decimals of a lane's points by which it is recognised: a tenth of a millimetre.
 POINT_DIGITS = 5
-#: The polylines of a map that the model uses.
+#: The polylines of a map used by the model.
 LINES = ("centerline", "left_boundary", "right_boundary", "crossing_edge1", "crossing_edge2")
 
 
@@ -59,7 +59,7 @@ class LaneCache:
 
     Attributes:
         map: the current map.
-        routes: where its lanes lead.
+        routes: the routes along its lanes.
         encoded: number of lanes encoded so far.
     """
 
@@ -75,7 +75,7 @@ class LaneCache:
     def set_map(self, lane_map: LaneMap) -> None:
         """Replace the map; does nothing if it is the current object.
 
-        Raises: DataError if the map is invalid; the current one stays.
+        Raises: DataError if the map is invalid; the current map stays.
         """
         if lane_map is getattr(self, "map", None):
             return
@@ -107,7 +107,7 @@ class LaneCache:
     def select(
         self, agents: AgentFeatures, origin: NDArray[np.float64], encode: Callable[..., NDArray[np.float32]]
     ) -> SelectedLanes:
-        """Select the lanes near the agents, and encode those without a token.
+        """Select the lanes near the agents, and encode lanes without a token.
 
         Args:
             origin: ``[2]`` metres, map frame.
@@ -132,12 +132,12 @@ class LaneCache:
 
 
 def _lane_keys(shapes: LaneShapes) -> list[bytes]:
-    """Return a hash of each lane's inputs, the same in every map that contains the lane."""
+    """Return a hash of each lane's inputs, equal in every map that contains the lane."""
     arrays = []
     for name in LANE_INPUTS:
         values = getattr(shapes, name)
         if name == "points":
-            # Their last digits depend on the other lanes of a map. The sum has no negative zeros.
+            # Their last digits depend on other lanes of the map. The sum has no negative zeros.
             values = values.round(POINT_DIGITS) + np.float32(0)
         arrays.append(np.ascontiguousarray(values))
     keys: list[bytes] = []
@@ -148,7 +148,7 @@ def _lane_keys(shapes: LaneShapes) -> list[bytes]:
 
 
 def _validate(lane_map: LaneMap) -> None:
-    """Check everything that reaches a graph; maps of vehicles pass no reader. Raises: DataError."""
+    """Check everything that reaches a graph, since vehicles' maps pass no reader. Raises: DataError."""
     lane_map.validate()
     require(within(lane_map.is_intersection, 2), "is_intersection", "must be 0 or 1")
     for name in LINES:

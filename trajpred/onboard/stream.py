@@ -1,6 +1,6 @@
 """Encode or forecast from a tracker's detections, update by update. NumPy only.
 
-Every update returns a result, with a reason for each road user that has none.
+Every update returns a result, with a reason for each road user without one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster, Rule, joined, rule_forecast
 from trajpred.onboard.history import SAME_UPDATE_S, HistoryTable, seconds_of
 
-#: Distance (m) that a track may jump at any speed: detections are noisy.
+#: Distance (m) that a track may jump regardless of time: detections are noisy.
 MAX_JUMP_M = 5.0
-#: Seconds of late updates, none of them in time, after which the tracker's clock is taken to have changed.
+#: Seconds of uninterruptedly late updates after which the tracker's clock is assumed to have changed.
 NEW_CLOCK_S = 0.5
 
 Runtime = TypeVar("Runtime", bound=OnboardEncoder)
@@ -36,18 +36,18 @@ class TrackStream(Generic[Runtime]):
     """Keep the history of every track; base class of the streaming runtimes.
 
     Updates may come at any rate. States keep their true times, and every update resamples them to the model's
-    steps (of 0.1 s) until then, as :func:`~trajpred.data.resample.resample` does.
+    steps (of 0.1 s) up to the update, like :func:`~trajpred.data.resample.resample`.
 
     Args:
         runtime: an opened bundle.
         lane_map: initial map; :meth:`set_map` replaces it.
-        ego_id: track at the centre of the scene, which matters where there are more agents or lanes than the
-            model takes, or where the encoder uses positions in the ego's frame; the most recently detected
-            track stands in while there is no such id.
+        ego_id: track at the centre of the scene, which matters if there are more agents or lanes than the
+            model takes, or if the encoder uses positions in the ego's frame; without such a track, the most
+            recently detected one stands in.
 
     Attributes:
         history: all remembered states.
-        tracks: those detected recently enough to be agents, at the model's steps until the latest update.
+        tracks: tracks detected recently enough to be agents, at the model's steps up to the latest update.
     """
 
     def __init__(self, runtime: Runtime, lane_map: LaneMap | None = None, ego_id: str = EGO_ID) -> None:
@@ -58,7 +58,7 @@ class TrackStream(Generic[Runtime]):
         self._warnings: list[str] = []
         self._latest_s = float("nan")
         self.tracks = self._recent_tracks()
-        #: Time of the first of the last updates, if these were late.
+        #: Time of the first of the latest updates if these were late.
         self._late_since_s = float("nan")
         self.map = LaneMap()
         if lane_map is not None:
@@ -68,7 +68,7 @@ class TrackStream(Generic[Runtime]):
         return f"{type(self).__name__}({self.runtime!r}, {self.map!r})"
 
     def set_map(self, lane_map: LaneMap) -> None:
-        """Replace the map, for instance by a new tile. If it is invalid, the current one stays and the next
+        """Replace the map, for example by a new tile. If it is invalid, the current map stays, and the next
         update has a warning."""
         try:
             self.runtime.lanes.set_map(lane_map)
@@ -77,7 +77,7 @@ class TrackStream(Generic[Runtime]):
             self._warnings.append(f"map rejected: {error}")
 
     def _add(self, timestamp_s: float, detections: Detections, warnings: list[str]) -> dict[str, str]:
-        """Add the detections to the histories; return why others were rejected, by id."""
+        """Add the detections to the histories; return the reasons for rejections, by id."""
         warnings += self._warnings
         self._warnings = []
         if not isinstance(detections, Detections):
@@ -104,12 +104,12 @@ class TrackStream(Generic[Runtime]):
         return rejected
 
     def _detected_now(self, track_id: NDArray[np.str_]) -> bool:
-        """Return whether any of these tracks has a detection of the time of the latest update."""
+        """Return whether any of these tracks was detected at the latest update's time."""
         current = self.history.track_id[self._latest_s - self.history.last_seen_s() < SAME_UPDATE_S]
         return bool(np.isin(track_id, current).any())
 
     def _advance(self, timestamp_s: float, warnings: list[str]) -> bool:
-        """Advance the histories to ``timestamp_s``; return False if the update has to be omitted."""
+        """Advance the histories to ``timestamp_s``; return False if the update must be ignored."""
         memory_s = self.history.memory_s
         passed = timestamp_s - self._latest_s
         is_late = -memory_s < passed < 0
@@ -140,7 +140,7 @@ class TrackStream(Generic[Runtime]):
         """Call the runtime with the scene of this moment; ``empty`` is the result if there is none.
 
         Returns:
-            The result, why each remembered track may have none, and the milliseconds of each stage.
+            The result, each track's reason for having none, and the milliseconds of each stage.
         """
         result = empty
         self.tracks = self._recent_tracks()
@@ -180,7 +180,7 @@ class TrackStream(Generic[Runtime]):
         """Return the tracks that were detected recently enough to be agents."""
         step_s = self.history.step_s
         memory_s = self.runtime.bundle.features.memory_s
-        # A state counts for times less than a step after it.
+        # A state counts for less than a step after its time.
         tracks = self.history.resampled(self._latest_s, memory_s + step_s)
         steps = tracks.valid.shape[1]
         last = tracks.last_seen(steps)
@@ -189,7 +189,7 @@ class TrackStream(Generic[Runtime]):
         return tracks.take(np.flatnonzero(recent))
 
     def _reasons(self) -> dict[str, str]:
-        """Return why each remembered track would have no result."""
+        """Return the reason why each track would have no result."""
         limit = self.runtime.bundle.features.max_agents
         excess = f"not among the nearest {limit} agents, the bundle's limit"
         reasons = dict.fromkeys(self.tracks.track_id.tolist(), excess)
@@ -205,10 +205,10 @@ class OnboardForecast(Forecast):
     """A forecast with its diagnostics.
 
     Attributes:
-        timestamp_s: of the latest accepted update.
-        not_predicted: reason by id, for each detected or remembered road user (or target, where targets
-            were given) without futures.
-        fallback: by id, why the bundle did not predict those whose futures are the fallback's.
+        timestamp_s: time of the latest accepted update.
+        not_predicted: reason by id, for each detected or remembered road user (or target, if given) without
+            futures.
+        fallback: by id, why the bundle did not predict the road users whose futures are the fallback's.
         warnings: problems of this update.
         stage_ms: milliseconds of each stage.
     """
@@ -240,10 +240,9 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
 
     Args:
         runtime, lane_map, ego_id: as for :class:`TrackStream`.
-        fallback: predicts the tracks that were detected recently and that the bundle does not predict: those
-            beyond its number of agents, or all if it fails. By default they have no futures.
-            :func:`~trajpred.predictors.baselines.lane_following` or another function of a scenario and a
-            number of steps.
+        fallback: predicts recently detected tracks that the bundle does not predict: those beyond its limit
+            on agents, or all if it fails. :func:`~trajpred.predictors.baselines.lane_following` or another
+            function of a scenario and a number of steps. By default they have no futures.
 
     Example:
         >>> stream = StreamingForecaster(OnboardForecaster("bundle"), lane_map, fallback=lane_following)
@@ -266,8 +265,8 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
         """Add the detections at ``timestamp_s`` and forecast from there.
 
         Args:
-            timestamp_s: seconds, on any monotonic clock.
-            targets: ids of the tracks to predict, by default all.
+            timestamp_s: seconds on any monotonic clock.
+            targets: ids of the tracks to predict; by default all.
 
         Returns:
             Futures of the agents, ``[0, K, F, 2]`` if there are none. Invalid input never raises: it is
@@ -314,7 +313,7 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
     def _complete(
         self, forecast: Forecast, rule: Rule, missing: dict[str, str], warnings: list[str]
     ) -> Forecast:
-        """Add the futures that ``rule`` gives to those ``missing`` that were detected recently."""
+        """Add the futures by ``rule`` of those ``missing`` tracks that were detected recently."""
         # Not a NumPy array of ids: every entry would take the width of the longest.
         rows = np.flatnonzero([name in missing for name in self.tracks.track_id.tolist()])
         scene = self._scene()
@@ -361,5 +360,5 @@ class StreamingEncoder(TrackStream[OnboardEncoder]):
 
 
 def _without(reasons: dict[str, str], names: Collection[str]) -> dict[str, str]:
-    """Return the reasons of all ids but ``names``."""
+    """Return the reasons for all ids except ``names``."""
     return {name: reason for name, reason in reasons.items() if name not in names}

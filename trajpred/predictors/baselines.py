@@ -16,9 +16,9 @@ from trajpred.features.agents import last_poses
 from trajpred.features.lane_futures import lane_futures
 from trajpred.features.lane_paths import Routes
 
-#: Last seconds that the turn rate is fitted to, the current step included.
+#: Seconds to which the turn rate is fitted, up to the current step.
 TURN_WINDOW_S = 1.0
-#: Limit of the turn rate (rad/s). A car at full lock turns more slowly; larger values are noise.
+#: Maximum turn rate (rad/s). A car at full lock turns more slowly; larger values are noise.
 MAX_TURN_RATE = 1.0
 
 
@@ -26,7 +26,7 @@ def constant_velocity(scenario: Scenario, num_future: int | None = None) -> Fore
     """Extrapolate every track at its last observed velocity.
 
     Args:
-        scenario: only its observed steps are used.
+        scenario: scenario of which only the observed steps are used.
         num_future: number of steps to forecast; by default the scenario's own.
 
     Raises: DataError if the scenario has no future steps and ``num_future`` is not given.
@@ -40,7 +40,7 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
     """Extrapolate every track at constant speed and turn rate (CTRV), on a circle; stationary tracks stay.
 
     The circle starts in the direction of motion, which differs from the heading of a reversing car. The turn
-    rate is the least-squares slope of the headings of the last second, of which any may be turned by π.
+    rate is the least-squares slope of the last second's headings, any of which may be turned by π.
 
     Args and errors: see :func:`constant_velocity`.
     """
@@ -51,7 +51,7 @@ def constant_turn_rate(scenario: Scenario, num_future: int | None = None) -> For
 
 
 def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecast:
-    """Forecast the futures along the lanes (:mod:`trajpred.features.lane_futures`) of every track.
+    """Forecast every track's futures along the lanes (:mod:`trajpred.features.lane_futures`).
 
     Six futures per track, along the lanes and at several speeds. Args and errors: see
     :func:`constant_velocity`.
@@ -67,13 +67,14 @@ def lane_following(scenario: Scenario, num_future: int | None = None) -> Forecas
         tracks.object_type[rows],
         time_ahead(scenario, last, num_future),
     )
-    # Equal accelerations and decelerations are equally probable: without rounding, their order is arbitrary.
+    # Equal accelerations and decelerations are equally probable: without rounding, their order would be
+    # arbitrary.
     order = np.argsort(-probability.round(9), axis=1, kind="stable")
     path = np.take_along_axis(path, order[..., None, None], axis=1)
     return as_forecast(scenario, path, -np.sort(-probability, axis=1), pose.heading)
 
 
-#: The baselines by name. They use observed steps only and forecast every track that has one.
+#: The baselines by name. They use only observed steps and forecast every track with an observed step.
 BASELINES: dict[str, Callable[..., Forecast]] = {
     "constant_velocity": constant_velocity,
     "constant_turn_rate": constant_turn_rate,
@@ -97,8 +98,8 @@ def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int
     heading = tracks.heading[states]
     known = heading_known(tracks.heading, tracks.position, tracks.valid)
     inside = (step >= 0) & tracks.valid[states] & known[states]
-    # Continuous angles. Headings that are turned by π, front for back, are turned back: between two steps no
-    # track turns by more than π / 2.
+    # Continuous angles. Headings turned by π are turned back: between two steps, no track turns by more than
+    # π / 2.
     turn = np.unwrap(hold_last(heading, inside, 0.0), period=np.pi, axis=1)
     turn = np.where(inside, turn, 0.0)
     time = np.where(inside, -np.arange(window) * scenario.step_s, 0.0)

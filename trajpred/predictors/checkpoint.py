@@ -28,14 +28,14 @@ from trajpred.predictors.predictor import Predictor, future_steps
 
 
 class ModelPredictor(Predictor):
-    """A model of one history, horizon and time step, for scenarios of any.
+    """A model with one history, horizon and time step, for scenarios with any.
 
-    Scenarios with another step are resampled, and their forecasts are given at their own future steps. These
-    end with the scenario's future, or where the model's horizon does.
+    Scenarios with another step are resampled, and their forecasts are at the scenario's own steps. Forecasts
+    end with the scenario's future or the model's horizon.
 
     Attributes:
-        step_s: seconds between the steps of the model.
-        horizon: its future steps.
+        step_s: seconds between the model's steps.
+        horizon: its number of future steps.
     """
 
     step_s: float
@@ -51,7 +51,7 @@ class ModelPredictor(Predictor):
         return results
 
     def on_model_steps(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
-        """Resample the scenarios that have another time step than the model."""
+        """Resample scenarios whose time step differs from the model's."""
         resampled: list[Scenario] = []
         for scenario in scenarios:
             if same_step(scenario.step_s, self.step_s):
@@ -61,7 +61,7 @@ class ModelPredictor(Predictor):
         return resampled
 
     def forecast(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
-        """Forecast all steps of the model for scenarios of its time step."""
+        """Forecast all steps of the model for scenarios with its time step."""
         raise NotImplementedError
 
     def steps(self, scenario: Scenario) -> int:
@@ -89,8 +89,8 @@ class CheckpointPredictor(ModelPredictor):
 
     Attributes:
         model: the :class:`~trajpred.model.Forecaster`.
-        content: the checkpoint without the state of training.
-        licence: of weights that ship with trajpred, or were fine-tuned from them; empty for others.
+        content: the checkpoint without training state.
+        licence: licence of shipped weights and those fine-tuned from them; empty for others.
         regions: conformal regions around the modes; None unless the model was calibrated.
 
     Raises: DataError if the model has no joint modes to forecast.
@@ -144,7 +144,7 @@ class CheckpointPredictor(ModelPredictor):
         return f"CheckpointPredictor({self.name}: {', '.join(parts)})"
 
     def mirrored(self) -> CheckpointPredictor:
-        """Return the same model applied to mirrored scenes; its forecasts are mirrored back."""
+        """Return this model applied to mirrored scenes; its forecasts are mirrored back."""
         other = copy(self)
         other.mirror = True
         other.name = f"{self.name}, mirrored"
@@ -152,7 +152,7 @@ class CheckpointPredictor(ModelPredictor):
         return other
 
     def _warn_of_unseen_maps(self, batch: ScenarioBatch, lane_scene: NDArray[np.int64]) -> None:
-        """Warn, once for each predictor, of a map none of whose lanes the model reads."""
+        """Warn, once per predictor, of a map from which the model reads no lane."""
         if self.warned:
             return
         lanes = np.bincount(batch.lane_scene, minlength=len(batch))
@@ -198,7 +198,7 @@ class CheckpointPredictor(ModelPredictor):
 
 
 class BundlePredictor(ModelPredictor):
-    """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with the threads that torch has."""
+    """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with as many threads as torch."""
 
     def __init__(self, bundle: str | Path) -> None:
         from trajpred.onboard.forecaster import OnboardForecaster
@@ -216,7 +216,7 @@ class BundlePredictor(ModelPredictor):
 
 
 def display_name(checkpoint: str | Path) -> str:
-    """Return ``RUN/version_0/best`` for a checkpoint in a run's folder, else the name of the file."""
+    """Return ``RUN/version_0/best`` for a checkpoint in a run's folder, else the file's name."""
     path = Path(checkpoint)
     if path.is_dir():
         path = locate(path)
@@ -229,7 +229,7 @@ def display_name(checkpoint: str | Path) -> str:
 
 
 def code_of(predictor: Predictor) -> dict[str, object]:
-    """Return the classes that make the forecasts, by name: of predictors, encoders and decoders."""
+    """Return the classes behind the forecasts, by name: predictors, encoders and decoders."""
     code: dict[str, object] = {}
     for member in predictor.members:
         code[member.name] = type(member)
@@ -253,6 +253,6 @@ def attention_of(predictor: Predictor, scenarios: Sequence[Scenario]) -> list[At
 
 
 def _reflect(forecast: Forecast) -> Forecast:
-    """Reflect about the city's x axis, as :func:`trajpred.features.scene_graph.mirrored` reflects scenes."""
+    """Reflect about the city's x axis, like :func:`trajpred.features.scene_graph.mirrored`."""
     path = forecast.trajectory * [1.0, -1.0]
     return replace(forecast, trajectory=path, heading=wrap_angle(-forecast.heading))

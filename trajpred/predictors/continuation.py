@@ -1,7 +1,7 @@
 """Continue recordings with futures drawn from a model, as labels for training six seconds ahead.
 
-Argoverse 1 records 3 s after the observed steps. A model that is to predict further has nothing to learn from
-there, so a teacher, trained on what was recorded, continues every training scene from its end.
+Argoverse 1 records only 3 s after the observed steps. To let a model learn longer horizons, a teacher trained
+on the recorded seconds continues every training scene from its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trajpred.model.pretrained import locate
 from trajpred.predictors.checkpoint import CheckpointPredictor, display_name
 
 #: Road users that moved less than STATIONARY_M in the last STATIONARY_S seconds are stationary. They stay
-#: exactly where they are if the future that was drawn for them ends within STAYS_M: noise is no motion.
+#: exactly where they are if their drawn future ends within STAYS_M: noise is not motion.
 STATIONARY_S = 1.0
 STATIONARY_M = 0.5
 STAYS_M = 1.5
@@ -37,15 +37,15 @@ STAYS_M = 1.5
 class Continuation:
     """Continue scenarios by ``seconds`` with a teacher; a picklable function of scenarios.
 
-    From the last recorded step on, each road user that is visible there gets one of the teacher's futures,
-    drawn by its probability. Where the teacher's horizon ends, it predicts again from there. The draw is a
-    function of ``seed`` and of the ids of scenario and track alone.
+    From the last recorded step on, each visible road user gets one of the teacher's futures, drawn by
+    probability. Where the teacher's horizon ends, it predicts again from there. The draw depends only on
+    ``seed`` and the ids of scenario and track.
 
     Attributes:
         teacher: path of a checkpoint, or name of pretrained weights.
         seconds: length of the continuation, whole steps of the teacher.
-        seed: of the drawn futures.
-        modules: those that ``--import`` names, which the processes of a pool import, too.
+        seed: seed of the drawn futures.
+        modules: modules named by ``--import``, which pool processes also import.
 
     Example:
         >>> longer = Continuation("argoverse-nano", seconds=6.0)(scenario)
@@ -71,9 +71,9 @@ class Continuation:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Describe the continuation: the manifest of a store records it.
+        """Describe the continuation, for the manifest of a store.
 
-        Raises: DataError if the teacher is no checkpoint.
+        Raises: DataError if the teacher is not a checkpoint.
         """
         read_checkpoint(self.teacher)
         weights = hashlib.sha256(locate(self.teacher).read_bytes()).hexdigest()
@@ -104,7 +104,7 @@ class Continuation:
         return replace(result, continued=scenario.continued + steps)
 
     def _keys(self, scenario: Scenario) -> NDArray[np.float64]:
-        """Return a random number in [0, 1) for each track ``[A]``, independent of those of other tracks."""
+        """Return a random number in [0, 1) for each track ``[A]``, independent of other tracks."""
         keys = np.zeros(len(scenario.tracks))
         for row, track_id in enumerate(scenario.tracks.track_id):
             text = f"{self.seed} {scenario.scenario_id} {scenario.num_steps} {track_id}"
@@ -115,7 +115,7 @@ class Continuation:
 
 @lru_cache(maxsize=1)
 def _load(teacher: str, modules: tuple[str, ...]) -> CheckpointPredictor:
-    load_plugins()  # of which the processes of a pool know nothing
+    load_plugins()  # unknown in pool processes
     for module in modules:
         load_module(module)
     return CheckpointPredictor(teacher)
@@ -155,7 +155,7 @@ def _extend(scenario: Scenario, forecast: Forecast, draw: NDArray[np.float64], m
 
 
 def _headings(velocity: NDArray[np.float64], last: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the direction of travel ``[A, steps]``, or the one before where an agent is stationary."""
+    """Return the direction of travel ``[A, steps]``, or the previous one while an agent is stationary."""
     moves = norm(velocity) > STANDING_SPEED
     return hold_last(direction(velocity), moves, last)
 
@@ -168,7 +168,7 @@ def _stationary(tracks: Tracks, step_s: float) -> NDArray[np.bool_]:
 
 
 def _with_tracks(scenario: Scenario, tracks: Tracks) -> Scenario:
-    """Return the scenario with longer tracks; its steps go on at its own rate."""
+    """Return the scenario with longer tracks; steps continue at its own rate."""
     more = tracks.valid.shape[1] - scenario.num_steps
     after = np.round(np.arange(1, more + 1) * scenario.step_s * 1e9).astype(np.int64)
     stamps = np.concatenate((scenario.timestamps_ns, scenario.timestamps_ns[-1] + after))

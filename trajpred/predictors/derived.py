@@ -1,4 +1,4 @@
-"""Predictors made of others: with less input, update by update, several merged."""
+"""Predictors based on others: with less input, update by update, or several merged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trajpred.predictors.predictor import Predictor, future_steps
 
 
 class DerivedPredictor(Predictor):
-    """A predictor that uses another one in its own way, and is described as that one."""
+    """A predictor that wraps another one and takes its description."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -40,7 +40,7 @@ class DerivedPredictor(Predictor):
 
 
 class ShortenedPredictor(DerivedPredictor):
-    """A predictor whose forecasts end where that of any of ``others`` does."""
+    """A predictor whose forecasts end where any of ``others`` ends."""
 
     def __init__(self, predictor: Predictor, others: Sequence[Predictor]) -> None:
         super().__init__(predictor)
@@ -56,12 +56,12 @@ class ShortenedPredictor(DerivedPredictor):
 
 
 def of_same_seconds(predictors: Sequence[Predictor]) -> list[Predictor]:
-    """Return predictors whose forecasts end where that of the shortest one does, to be compared."""
+    """Return predictors whose forecasts end where the shortest one ends, for comparison."""
     return [ShortenedPredictor(predictor, predictors) for predictor in predictors]
 
 
 def completed(forecast: Forecast, scenario: Scenario) -> Forecast:
-    """Add the tracks that ``forecast`` lacks, at constant velocity, as modes of which the first is certain.
+    """Add the tracks that ``forecast`` lacks, at constant velocity, with probability 1 for the first mode.
 
     Raises: DataError if it has fewer steps than ``scenario`` has to predict.
     """
@@ -85,13 +85,14 @@ def completed(forecast: Forecast, scenario: Scenario) -> Forecast:
 
 
 class PerturbedPredictor(DerivedPredictor):
-    """A predictor applied to perturbed scenarios; a scenario is always perturbed in the same way.
+    """A predictor applied to perturbed scenarios; the perturbation of a scenario is always the same.
 
     Args:
-        name: of a perturbation (:data:`~trajpred.predictors.perturbations.PERTURBATIONS`), or of ``perturb``.
+        name: name of a perturbation (:data:`~trajpred.predictors.perturbations.PERTURBATIONS`), or of
+            ``perturb``.
         perturb: any function of a scenario.
 
-    Raises: DataError if ``perturb`` is not given and no perturbation has the name.
+    Raises: DataError if ``perturb`` is missing and no perturbation has this name.
 
     Example:
         >>> noisy = PerturbedPredictor(load_predictor("argoverse-nano"), "noise")
@@ -138,25 +139,25 @@ def require_free(predictor: Predictor, field: str) -> None:
 
 @dataclass(frozen=True, repr=False)
 class StreamedForecast(Forecast):
-    """A forecast with those that were made earlier.
+    """A forecast with the earlier ones.
 
     Attributes:
-        earlier: by the number of steps, the forecast made so much earlier; empty where the focal track was
-            not yet observed at the earliest update.
+        earlier: forecasts by how many steps earlier they were made; empty if the focal track was not yet
+            observed at the earliest update.
     """
 
     earlier: dict[int, Forecast] = field(default_factory=dict)
 
 
 class StreamedPredictor(DerivedPredictor):
-    """A predictor that also forecasts each scenario as it was seen at earlier updates, independently.
+    """A predictor that also forecasts each scenario as seen at earlier updates, independently.
 
     Args:
         predictor: a model, a baseline or an ensemble.
         every_s: seconds between updates, rounded to whole steps.
-        updates: their number; the last is at the last observed step.
+        updates: number of updates; the last is at the last observed step.
 
-    Raises: DataError of predictions files, which contain one update only.
+    Raises: DataError for predictions files, which contain only one update.
 
     Example:
         >>> streamed = StreamedPredictor(load_predictor("constant_velocity"), every_s=0.5, updates=3)
@@ -204,9 +205,10 @@ class StreamedPredictor(DerivedPredictor):
 
 
 class EnsemblePredictor(Predictor):
-    """One predictor, or several of equal weight, whose modes are merged to ``modes``.
+    """One predictor, or several of equal weight, whose modes are merged into ``modes`` modes.
 
-    One mode is the mean future, weighted by probability: a better single answer than the most probable mode.
+    A single mode is the probability-weighted mean future, a better single forecast than the most probable
+    mode.
 
     Example:
         >>> ensemble = EnsemblePredictor([load_predictor("a.ckpt"), load_predictor("b.ckpt")])
@@ -221,7 +223,7 @@ class EnsemblePredictor(Predictor):
         self.name = " + ".join(predictor.name for predictor in predictors)
         self.fork_safe = all(predictor.fork_safe for predictor in predictors)
         ways: list[str] = []
-        # A model and its mirrored forecasts are one training, used in another way.
+        # A model with its mirrored forecasts is one training used in another way.
         training = predictors[0].training
         if all(predictor.training == training for predictor in predictors):
             self.training = training
@@ -250,10 +252,10 @@ class EnsemblePredictor(Predictor):
 def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
     """Merge forecasts of one scenario, each with equal weight, by clustering all their modes.
 
-    Tracks missing from any forecast are omitted. A merged mode is the mean of its members weighted by
-    probability; so are speeds, headings (as directions) and, if all forecasts have them, scales.
+    Tracks missing from any forecast are omitted. A merged mode is the probability-weighted mean of its
+    members; so are speeds, headings (as directions) and, if all forecasts have them, scales.
 
-    Raises: DataError if scenario or horizon differ.
+    Raises: DataError if scenarios or horizons differ.
     """
     first = forecasts[0]
     for other in forecasts[1:]:

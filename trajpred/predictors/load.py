@@ -1,4 +1,4 @@
-"""Loading of any predictor by name or path."""
+"""Load any predictor by name or path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajpred.predictors.predictor import Predictor, future_steps
 
 
 class BaselinePredictor(Predictor):
-    """Forecast with a baseline by name; 6 s ahead where a scenario has no future steps."""
+    """Forecast with a baseline by name; 6 s ahead if a scenario has no future steps."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -43,9 +43,9 @@ class CheckedPredictor(DerivedPredictor):
         return forecasts
 
 
-#: The number of modes that several predictors are merged to by default.
+#: Default number of modes that several predictors are merged into.
 DEFAULT_MODES = 6
-#: Makes the predictors that have a name but no file; plugins add their own.
+#: Factories of predictors with a name but no file; plug-ins add their own.
 PREDICTORS: Registry[Callable[[], Predictor]] = REGISTRIES["predictor"]
 PREDICTORS.taken = pretrained.list_models
 for _name in BASELINES:
@@ -58,7 +58,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
     Args:
         checkpoint: a name in :data:`PREDICTORS` or of pretrained weights, or the path of a checkpoint, a
             bundle or a predictions file.
-        joint: mode k of all agents of a scene is one joint mode, as always in a file of several tracks.
+        joint: mode k of all agents in a scene is one joint mode, as always in files with several tracks.
 
     Raises:
         DataError: there is no such predictor, or it has no joint futures.
@@ -82,7 +82,7 @@ def load_predictor(checkpoint: str | Path, joint: bool = False) -> Predictor:
 
 
 def _registered(name: str) -> Predictor:
-    """Make a predictor of :data:`PREDICTORS`. Raises: DataError if it is none, naming its package."""
+    """Make a predictor of :data:`PREDICTORS`. Raises: DataError naming its package if it is not one."""
     make = PREDICTORS[name]
     described = f"predictor {name!r} of {package_of(make)}"
     try:
@@ -107,10 +107,10 @@ def load_ensemble(
     """Load one predictor, or several whose modes are merged.
 
     Args:
-        checkpoints: what :func:`load_predictor` takes.
-        joint: forecast joint futures; of one predictor only.
+        checkpoints: as for :func:`load_predictor`.
+        joint: forecast joint futures; for a single predictor only.
         mirror: merge each model with its forecast of the mirrored scene.
-        modes: number of modes to merge to; by default six of several predictors, all of one.
+        modes: number of modes to merge into; by default six for several predictors, all modes for one.
 
     Raises:
         DataError: there is no such predictor, or joint modes would be merged.

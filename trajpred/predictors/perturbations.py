@@ -1,6 +1,6 @@
-"""Perturbations: scenarios that lose a part of their input, each one a function of a scenario.
+"""Perturbations: functions that remove or disturb a part of a scenario's input.
 
-The future stays as it was recorded.
+The future stays as recorded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from trajpred.errors import require
 
 #: Length of a gap in seconds.
 GAP_S = 0.5
-#: Fraction of the other agents that is removed.
+#: Fraction of other agents to remove.
 REMOVED_FRACTION = 0.5
-#: Standard deviation of the noise of positions in metres, where the name gives none.
+#: Standard deviation in metres of the noise on positions, unless the name states one.
 NOISE_M = 0.2
-#: In :func:`road_users`, stands for the road user nearest to the focal agent.
+#: Stands for the road user nearest to the focal agent in :func:`road_users`.
 NEAREST = "nearest"
 #: Object types that are not road users.
 STATIC_TYPES = [
@@ -106,13 +106,13 @@ def fewer_agents(scenario: Scenario) -> Scenario:
 
 
 def noisy(scenario: Scenario, metres: float = NOISE_M) -> Scenario:
-    """Add normal noise of a standard deviation of ``metres`` to the observed x and y."""
+    """Add Gaussian noise with a standard deviation of ``metres`` to the observed x and y."""
     noise = metres * _normal(scenario)
     return replace(scenario, tracks=add_noise(scenario.tracks, noise))
 
 
 def slowly_noisy(scenario: Scenario, metres: float = NOISE_M) -> Scenario:
-    """Add normal noise that changes within a second, of a standard deviation of ``metres``."""
+    """Add Gaussian noise correlated over a second, with a standard deviation of ``metres``."""
     noise = metres * slow(_normal(scenario), scenario.step_s)
     return replace(scenario, tracks=add_noise(scenario.tracks, noise))
 
@@ -141,7 +141,7 @@ def without(scenario: Scenario, tracks: Sequence[str]) -> Scenario:
 def road_users(scenario: Scenario, names: Sequence[str]) -> list[str]:
     """Replace ``"nearest"`` in a list of track ids by the id of the road user nearest to the focal agent.
 
-    Distances are those of centres at the last observed step. Raises: DataError if there is no other one.
+    Distances are between centres at the last observed step. Raises: DataError if there is no other road user.
     """
     return [_nearest(scenario) if name == NEAREST else name for name in names]
 
@@ -174,19 +174,19 @@ PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "noise": noisy,
     "slow-noise": slowly_noisy,
 }
-#: Those whose name may be followed by a standard deviation in metres: ``noise:0.1``.
+#: Perturbations whose name may be followed by a standard deviation in metres: ``noise:0.1``.
 SIZED: dict[str, Callable[[Scenario, float], Scenario]] = {"noise": noisy, "slow-noise": slowly_noisy}
-#: What ``all`` stands for: each one, and what noise does to trackers of two qualities.
+#: What ``all`` stands for: each perturbation, and noise combinations of two quality levels of trackers.
 ALL = [*PERTURBATIONS, "noise:0.1", "noise:0.1+derived-states", "noise+derived-states"]
-#: Between the names of perturbations that are applied together.
+#: Separator between names of perturbations applied together.
 TOGETHER = "+"
 
 
 def perturbation(name: str) -> Callable[[Scenario], Scenario]:
-    """Return a perturbation by name, or several that are applied together: ``noise:0.1+derived-states``.
+    """Return a perturbation by name, or several applied together: ``noise:0.1+derived-states``.
 
     Raises:
-        DataError: there is none of that name, or the noise is no number of metres.
+        DataError: there is none with that name, or the noise is not a number of metres.
     """
     parts = [_perturbation(part) for part in name.split(TOGETHER)]
 

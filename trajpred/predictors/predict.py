@@ -23,7 +23,7 @@ from trajpred.predictors.predictor import Batch, Predictor, forecast_store
 from trajpred.store import ScenarioStore
 
 Agents = Literal["focal", "scored", "all"]
-#: Scenarios per row group: what is held in memory while writing.
+#: Scenarios per row group, which is held in memory while writing.
 CHUNK = 256
 
 
@@ -38,7 +38,7 @@ def predict(
     workers: int = 1,
     progress: bool = True,
 ) -> tuple[int, int]:
-    """Write the forecasts of the scenarios of a split, labelled or not, to a predictions file.
+    """Write the forecasts for a split's scenarios, labelled or not, to a predictions file.
 
     Returns the numbers of scenarios and tracks that were written.
 
@@ -46,17 +46,17 @@ def predict(
         predictor: a model, a baseline, a predictions file or an ensemble.
         store: the split.
         out: the file, ``.parquet``.
-        agents: ``focal``, one track per scenario, for the single-agent challenge; ``scored``, the focal and
-            all scored ones, for the multi-agent challenge, which needs a predictor of joint futures; or
-            ``all``, every track that is predicted, each with its own probabilities, which no challenge takes.
-        batch_size: scenarios at once, in each process.
+        agents: ``focal``, one track per scenario, for the single-agent challenge; ``scored``, all scored
+            tracks including the focal one, for the multi-agent challenge, which needs joint futures; or
+            ``all``, every predicted track with its own probabilities, which no challenge accepts.
+        batch_size: scenarios at once per process.
         limit: only the first ``limit`` scenarios.
         workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         progress: show a progress bar.
 
     Raises:
-        DataError: the file is no ``.parquet``, the split contains no scenario, or the scored agents are asked
-            of a predictor of marginal forecasts (see :func:`write_predictions`).
+        DataError: the file is not ``.parquet``, the split contains no scenario, or scored agents are
+            requested from a predictor of marginal forecasts (see :func:`write_predictions`).
     """
     require(out.suffix == ".parquet", "out", f"must end in .parquet, is {out}")
     one_set = "the file holds one set of probabilities per scenario: scored agents need joint futures"
@@ -79,7 +79,7 @@ def _of_agents(batches: Iterable[Batch], agents: Agents, digests: dict[str, int]
 
 
 def tracks_to_predict(scenario: Scenario, agents: Agents) -> NDArray[np.str_]:
-    """Return the ids of the focal track, or of all scored ones including it."""
+    """Return the ids of the focal track, or of all scored tracks including it."""
     lowest = TrackCategory.FOCAL if agents == "focal" else TrackCategory.SCORED
     focal = scenario.tracks.track_id == scenario.focal_id
     return scenario.tracks.track_id[focal | (scenario.tracks.category >= lowest)]
@@ -93,18 +93,19 @@ def write_predictions(
 ) -> tuple[int, int]:
     """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
 
-    Forecasts are consumed one by one and written in order; one without tracks adds no row. av2's class reads
-    files of 60 steps only, and sorts modes by probability, equal ones in any order.
-    :attr:`~trajpred.data.scenario.Scenario.digest` of each scenario goes into the metadata of the file, when
-    all forecasts are written: the file is then not scored on other scenes of the same names.
+    Forecasts are consumed one by one and written in order; a forecast without tracks adds no row. av2's class
+    reads only files of 60 steps, and sorts modes by probability, ties in any order.
+    Each scenario's :attr:`~trajpred.data.scenario.Scenario.digest` goes into the file's metadata once all
+    forecasts are written, so that the file is not scored on other scenes with the same names.
 
     Returns the numbers of scenarios and tracks that were written.
 
     Args:
         path: the file.
-        forecasts: one of each scenario.
+        forecasts: one per scenario.
         digests: by scenario id.
-        marginal: each track may have its own probabilities, which :func:`read_predictions` reads, av2 not.
+        marginal: each track may have its own probabilities, which :func:`read_predictions` reads but av2 does
+            not.
 
     Raises:
         DataError: a forecast is invalid, a scenario is a duplicate, or the tracks of a scenario do not share

@@ -2,9 +2,10 @@
 
 Sizes: ``R`` rows (one per track and mode), ``B`` tracks of all scenarios.
 
-HDF5 is a ``submission.h5`` of Argoverse 1's challenge, as argoverse-api's ``generate_forecasting_h5`` writes
-it: one dataset ``[N, 3 or 4]``, a row per step, mode after mode: sequence, x, y, and perhaps the probability
-of the mode, without which all are equally likely. It names no tracks: each is the focal one of its sequence.
+HDF5 files are ``submission.h5`` files of Argoverse 1's challenge, as written by argoverse-api's
+``generate_forecasting_h5``: one dataset ``[N, 3 or 4]``, a row per step, mode after mode: sequence, x, y, and
+optionally the mode's probability, without which all modes are equally likely. They name no tracks: each is
+the focal track of its sequence.
 """
 
 from __future__ import annotations
@@ -43,32 +44,32 @@ SCHEMA = pa.schema(
 )
 #: A file that claims more rows or uncompressed bytes per byte than this is rejected as damaged.
 MAX_PER_BYTE = 100
-#: The key of the digests of the scenes, JSON, in the metadata of a parquet file.
+#: Key of the scenes' digests (JSON) in a parquet file's metadata.
 DIGESTS = b"trajpred.scenes"
-#: The suffix of HDF5 files, the name of their dataset, and F, the steps of every mode.
+#: Suffix of HDF5 files, name of their dataset, and F, the steps of every mode.
 H5 = ".h5"
 H5_DATASET = "argoverse_forecasting"
 H5_STEPS = 30
-#: What messages call the track of a sequence.
+#: Name of a sequence's track in messages.
 FOCAL = "focal"
-#: Deflate packs at most this many bytes into one: a dataset that claims more is rejected as damaged.
+#: Deflate compresses at most this many bytes into one: a dataset that claims more is rejected as damaged.
 H5_MAX_PER_BYTE = 1032
 #: Tolerance of a sum of probabilities.
 SUM_TOLERANCE = 1e-3
 
 
 class Lists(NamedTuple):
-    """A list of numbers for each row: all ``values``, and each list's ``start`` and ``length`` ``[R]``."""
+    """A list of numbers per row: all ``values``, and each list's ``start`` and ``length`` ``[R]``."""
 
     values: NDArray[np.float64]
     start: NDArray[np.int64]
     length: NDArray[np.int64]
 
     def not_finite(self) -> NDArray[np.bool_]:
-        """Rows ``[R]`` with a number that is not finite."""
+        """Rows ``[R]`` with a non-finite number."""
         bad = np.flatnonzero(~np.isfinite(self.values))
         found = np.zeros(len(self.start), bool)
-        # Among rows with the same start all but the last are empty.
+        # Of rows with equal start, all but the last are empty.
         found[np.searchsorted(self.start, bad, side="right") - 1] = True
         return found
 
@@ -121,7 +122,7 @@ class Tracks:
 
 
 def read_digests(path: Path) -> dict[str, int]:
-    """Return the digest of each scenario, as far as the metadata of a parquet file tells."""
+    """Return the scenarios' digests in a parquet file's metadata."""
     text = (pq.read_metadata(path).metadata or {}).get(DIGESTS)
     try:
         digests = json.loads(text) if text else {}
@@ -140,7 +141,7 @@ def read_rows(path: Path) -> Rows:
             require(name in schema.names, name, f"has no column {name}")
             require(schema.names.count(name) == 1, name, "is a duplicate column")
         _require_plausible(metadata, path.stat().st_size)
-        # Read as dictionary codes: a long id repeated in every row must not fill the memory.
+        # Read dictionary codes: a long id repeated in every row must not fill the memory.
         texts = [name for name in ("scenario_id", "track_id") if pa.types.is_string(schema.field(name).type)]
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts) as file:
             scenario, scenario_ids = _read_ids(file, "scenario_id")
@@ -166,7 +167,7 @@ def read_rows(path: Path) -> Rows:
 
 
 def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
-    """Raise :class:`DataError` if a file of ``size`` bytes claims to contain implausibly much."""
+    """Raise :class:`DataError` if a file of ``size`` bytes claims an implausible amount of content."""
     rows = 0
     unpacked = 0
     for number in range(metadata.num_row_groups):
@@ -178,7 +179,7 @@ def _require_plausible(metadata: pq.FileMetaData, size: int) -> None:
 
 
 def _read_column(file: pq.ParquetFile, name: str, dtype: pa.DataType) -> Any:
-    """Read one column alone: a whole table would occupy memory beside the arrays made of it."""
+    """Read a single column: a whole table would occupy memory in addition to its arrays."""
     try:
         return file.read(columns=[name])[name].cast(dtype).combine_chunks()
     except (pa.ArrowException, OSError) as error:
@@ -211,7 +212,7 @@ def _read_lists(file: pq.ParquetFile, name: str) -> Lists:
 
 
 def read_submission(path: Path) -> Rows:
-    """Read the rows. Raises: DataError naming the file and what in it is not as the challenge defines it."""
+    """Read the rows. Raises: DataError naming the file and what contradicts the challenge's format."""
     require_file(path)
     try:
         return _rows_of_steps(_h5_table(path))
@@ -267,7 +268,7 @@ def _rows_of_steps(table: NDArray[np.float64]) -> Rows:
 
 
 def _sequences(number: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the ids of the sequences and the modes of each, from the sequence of each step."""
+    """Return the sequences' ids and each one's modes, from the sequence of each step."""
     whole = (np.abs(number) < 2**53) & (number == np.floor(number))
     require_rows(whole, "sequence", "must be a whole number")
     first = np.flatnonzero(np.diff(number, prepend=np.nan) != 0)
@@ -282,7 +283,7 @@ def _sequences(number: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64
 
 
 def _require_of_each(correct: NDArray[np.bool_], ids: list[str], field: str, message: str) -> None:
-    """Raise :class:`DataError` that names the first sequence that is not correct."""
+    """Raise a :class:`DataError` that names the first incorrect sequence."""
     if not correct.all():
         raise DataError(f"{message}: sequence {ids[correct.argmin()]}", field=field)
 
@@ -299,7 +300,7 @@ def group_tracks(rows: Rows) -> Tracks:
 
 
 def check(rows: Rows, tracks: Tracks) -> tuple[Tracks, dict[str, list[str]]]:
-    """Select the usable tracks, and report by scenario the problems of the others."""
+    """Select the usable tracks, and report the others' problems by scenario."""
     faults = _faults(rows, tracks)
     sound = ~np.any([fault for fault, _ in faults], axis=0)
     odd = np.zeros_like(sound)
@@ -314,12 +315,12 @@ def check(rows: Rows, tracks: Tracks) -> tuple[Tracks, dict[str, list[str]]]:
     return tracks.only(sound & ~odd), dict(problems)
 
 
-#: Why probabilities may sum to a whole number.
+#: Possible reasons why probabilities sum to a whole number.
 COPIES = "either they are not normalised, or the track is in the file {total:.0f} times"
 
 
 def _faults(rows: Rows, tracks: Tracks) -> list[tuple[NDArray[np.bool_], str]]:
-    """Return for each kind of fault the tracks ``[B]`` that have it, and its description with ``{total}``."""
+    """Return the tracks ``[B]`` with each kind of fault, and its description with ``{total}``."""
     count = len(tracks.modes)
     owner = tracks.owner
     row = tracks.row
@@ -361,14 +362,14 @@ def _unlike_the_majority(tracks: Tracks) -> NDArray[np.bool_]:
 def sort_modes(tracks: Tracks) -> tuple[Tracks, NDArray[np.int64]]:
     """Sort each track's modes by descending probability; also return the scenarios with marginal predictions.
 
-    Equal modes keep their order. Where the tracks of a scenario share their probabilities up to rounding, all
-    take the order of the first track, so that mode k stays one joint mode.
+    Ties keep their order. If the tracks of a scenario share their probabilities up to rounding, all take the
+    first track's order, so that mode k stays one joint mode.
     """
     owner = tracks.owner
     p = tracks.probability
     first_track = np.searchsorted(tracks.scenario, tracks.scenario)
     to_first = tracks.start[first_track] - tracks.start
-    counterpart = to_first[owner] + np.arange(len(owner))  # the same mode of the scenario's first track
+    counterpart = to_first[owner] + np.arange(len(owner))  # that mode of the scenario's first track
 
     def differs(p: NDArray[np.float64]) -> NDArray[np.bool_]:
         difference = np.abs(p - p[counterpart])

@@ -38,7 +38,7 @@ from trajpred.predictors.predictor import Predictor, future_steps
 
 #: The suffixes of predictions files.
 SUFFIXES = (".parquet", H5)
-#: Metres from its last observed position within which a future begins: others are in another frame.
+#: Maximum distance (m) between a track's last observed position and the start of its future, in one frame.
 BEGINS_M = 50.0
 #: Fastest (m/s) a track may have travelled between its last state and its first predicted one.
 FASTEST = 100.0
@@ -52,11 +52,11 @@ class PredictionsFile:
         path: the file.
         scenario_ids: all scenarios in the file, in file order.
         joint: by scenario, whether its tracks share their probabilities: mode k is then one joint mode.
-        single: no scenario has more than one track, as in the single-agent challenge.
+        single: whether no scenario has more than one track, as in the single-agent challenge.
         problems: by scenario, problems in sentences; the tracks they name are omitted.
         note: a remark on the whole file, usually empty.
-        names_tracks: tracks have their own ids; otherwise each is the focal one of its scenario.
-        digests: :attr:`~trajpred.data.scenario.Scenario.digest` of scenarios, as far as the file has them.
+        names_tracks: whether tracks have their own ids; otherwise each is the focal track of its scenario.
+        digests: :attr:`~trajpred.data.scenario.Scenario.digest` of the scenarios for which the file has it.
     """
 
     path: Path
@@ -121,16 +121,17 @@ class PredictionsFile:
             scenario.tracks.track_id[rows],
             np.stack((x, y), -1),
             self._tracks.probability[mode],
-            # Tracks last seen earlier are extrapolated at constant velocity, as by baselines and models.
+            # Tracks last seen earlier are extrapolated at constant velocity, as in baselines and models.
             origin=scenario.tracks.position[rows, last] + scenario.tracks.velocity[rows, last] * unseen_s,
             origin_heading=last_poses(scenario, rows).heading,
             step_s=scenario.step_s,
         )
 
     def missing(self, scenario: Scenario) -> list[str]:
-        """List what the file lacks or has in excess of ``scenario``, in sentences.
+        """List what the file lacks or has in excess for ``scenario``, in sentences.
 
-        Expected are the scored tracks visible at the last observed step; of a single-agent file, the focal.
+        The scored tracks visible at the last observed step are expected; in a single-agent file, the focal
+        track.
         """
         if scenario.scenario_id not in self._range:
             return ["the scenario is not in the file"]
@@ -158,7 +159,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
 
     Before av2 0.3 each track had its own probabilities in the same columns; such scenarios are read as
     marginal predictions, and ``note`` says so. Unusable tracks are omitted and reported in ``problems``;
-    missing ones are reported by :meth:`PredictionsFile.missing`.
+    missing tracks are reported by :meth:`PredictionsFile.missing`.
 
     Raises:
         DataError: no such file, not a parquet or HDF5 file, or a column is missing or has an unusable type.
@@ -170,7 +171,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
     usable, problems = check(rows, all_tracks)
     tracks, marginal_scenarios = sort_modes(usable)
     ids = rows.scenario_ids
-    # The tracks of scenario i are rows bounds[i] to bounds[i + 1].
+    # Scenario i has the tracks bounds[i] to bounds[i + 1].
     bounds = np.searchsorted(tracks.scenario, np.arange(len(ids) + 1)).tolist()
     marginal = {ids[i] for i in marginal_scenarios.tolist()}
     note = ""
@@ -196,7 +197,7 @@ def read_predictions(path: str | Path) -> PredictionsFile:
 class FilePredictor(Predictor):
     """Forecasts read from a predictions file.
 
-    Scenarios that are not in the file, or have another number of future steps, get a forecast without tracks.
+    Scenarios that are missing in the file, or differ in future steps, get a forecast without tracks.
 
     Raises: DataError, see :func:`read_predictions`.
 
@@ -227,7 +228,7 @@ class FilePredictor(Predictor):
 
     @property
     def problems(self) -> dict[str, list[str]]:
-        """By scenario, the problems of the file and what was missing so far, in sentences."""
+        """By scenario, the file's problems and what was missing so far, in sentences."""
         problems = {name: list(sentences) for name, sentences in self.file.problems.items()}
         for name, sentences in self._missing.items():
             if sentences:
@@ -236,7 +237,7 @@ class FilePredictor(Predictor):
 
 
 def misplaced(scenario: Scenario, forecast: Forecast) -> list[str]:
-    """Describe the tracks none of whose modes begins near the last observed position: of another frame."""
+    """Describe tracks in another frame: no mode begins near their last observed position."""
     row_by_id = row_of(scenario.tracks.track_id.tolist())
     rows = np.array([row_by_id[name] for name in forecast.track_id.tolist()], np.int64)
     last = scenario.last_seen[rows]
@@ -250,12 +251,12 @@ def misplaced(scenario: Scenario, forecast: Forecast) -> list[str]:
 
 
 def predictions_files(predictor: Predictor) -> list[FilePredictor]:
-    """List the predictions files among the members of a predictor."""
+    """List the predictions files among a predictor's members."""
     return [member for member in predictor.members if isinstance(member, FilePredictor)]
 
 
 def require_scenes(predictor: Predictor, digests: Mapping[str, int]) -> None:
-    """Raise DataError if a predictions file was made of other scenes than those with these ``digests``."""
+    """Raise DataError if a predictions file was made for scenes with other ``digests``."""
     for member in predictions_files(predictor):
         names = of_other_scenes(member.file.digests, digests)
         if names:
@@ -267,7 +268,7 @@ def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[st
     """Collect, by scenario, the problems of all predictions files of a predictor.
 
     Args:
-        known: the ids of the split's scenarios; others in a file are problems.
+        known: ids of the split's scenarios; other ids in a file are problems.
     """
     problems: defaultdict[str, list[str]] = defaultdict(list)
     split = set(known)
@@ -283,9 +284,9 @@ def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[st
 
 
 def reasons(predictor: Predictor, known: Sequence[str]) -> str:
-    """Return the three most frequent kinds of :func:`problems_of`, each with its count and an example.
+    """Return the three most frequent kinds of :func:`problems_of`, with counts and examples.
 
-    Kinds are problems that differ in names and numbers only. Empty without problems.
+    Problems of one kind differ only in names and numbers. Empty without problems.
     """
     examples: dict[str, str] = {}
     count: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Compose batches of scenes of similar size in random order, as a function of sizes, seed and epoch.
 
-Models pad the scenes of a batch to the largest, so batches should hold scenes of similar size; and a store is
-read fastest in order. Therefore:
+Models pad the scenes of a batch to the largest, so batches should contain scenes of similar size; and a store
+is read fastest in order. Therefore:
 
 - Scenarios are sorted by size once and divided into *groups*, each large enough to shuffle within.
 - In each epoch, blocks of adjacent rows are permuted and then mixed within windows of several blocks.
@@ -22,11 +22,11 @@ from torch.utils.data import Sampler
 
 from trajpred.errors import require
 
-#: Rows that stay close in the stream: one shard of a store.
+#: Number of rows that stay close in the stream: one shard of a store.
 BLOCK = 256
 #: Scenes are shuffled within windows of this many.
 WINDOW = 4096
-#: Minimum number of batches of a group.
+#: Minimum number of batches per group.
 BATCHES_PER_GROUP = 8
 #: There are at most ``MAX_SLABS ** 2`` groups.
 MAX_SLABS = 8
@@ -39,7 +39,7 @@ AGENT_BYTES = 650_000
 LANE_BYTES = 100_000
 #: Bytes of the process itself.
 PROCESS_BYTES = 700_000_000
-#: Mode tokens of each agent in the decoder, at most: six in each of two groups.
+#: Maximum number of mode tokens per agent in the decoder: six in each of two groups.
 DECODED_MODES = 12
 
 
@@ -65,7 +65,7 @@ class SceneSizes(NamedTuple):
         return PAIR_BYTES * pairs + AGENT_BYTES * agents + LANE_BYTES * lanes
 
     def limit(self, rows: NDArray[np.int64], batch_size: int, max_bytes: float, world: int) -> int:
-        """Return the number of scenes that a step of ``world`` processes may hold, at least one for each."""
+        """Return the maximum number of scenes in a step of ``world`` processes, at least one for each."""
         fits = max_bytes / self.bytes_per_scene(rows)
         if fits * world >= batch_size:
             return batch_size
@@ -75,11 +75,11 @@ class SceneSizes(NamedTuple):
 class TrainBatches(Sampler[BatchKey]):
     """Yield every scenario once per epoch over all processes, in the same number of steps on each.
 
-    Steps are composed first and then divided between the processes, so any number of processes trains what
-    one process trains (unless a memory limit binds).
+    Steps are composed first and then divided between the processes, so any number of processes trains the
+    same steps (unless a memory limit binds).
 
     Args:
-        sizes: of the scenarios after featurisation.
+        sizes: sizes of the scenarios after featurisation.
         batch_size: maximum number of scenarios per step, of all processes together.
         max_bytes: memory for the scenes of a step in each process; a single scene may exceed it. If only one
             fits and the scenes cannot be divided evenly, some processes get a second one.
@@ -88,9 +88,9 @@ class TrainBatches(Sampler[BatchKey]):
 
     Attributes:
         epoch: set by Lightning (:meth:`set_epoch`).
-        start: first step to yield; earlier ones are already trained.
+        start: first step to yield; earlier steps are already trained.
 
-    Raises: DataError if there are fewer scenarios, in all or in a step, than processes.
+    Raises: DataError if there are fewer scenarios, overall or per step, than processes.
 
     Example:
         >>> batches = TrainBatches(SceneSizes(np.full(100, 20), np.full(100, 60)), batch_size=8)
@@ -177,7 +177,7 @@ def _check(sizes: SceneSizes, batch_size: int, world: int, purpose: str) -> None
 
 
 def _groups(sizes: SceneSizes, batch: int) -> NDArray[np.int64]:
-    """Assign scenarios to groups ``[N]``; all groups but the last, of few agents, fill whole batches."""
+    """Assign scenarios to groups ``[N]``; all groups but the last (few agents) fill whole batches."""
     count = len(sizes.agents)
     batches = math.ceil(count / batch)
     slabs = min(max(1, math.isqrt(batches // BATCHES_PER_GROUP)), MAX_SLABS)

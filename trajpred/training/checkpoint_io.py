@@ -1,4 +1,4 @@
-"""Checkpoints of a run: when they are saved, how they are written, and from which one it resumes."""
+"""Checkpoints of a run: when they are saved, how they are written, and which one to resume from."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from trajpred.errors import DataError
 from trajpred.model.checkpoint import read_checkpoint, require_undamaged
 from trajpred.model.pretrained import CHECKPOINTS, LAST, list_models
 
-#: In the folder of a run, beside :data:`LAST`: the one before that.
+#: In the folder of a run, beside :data:`LAST`: the checkpoint before it.
 PREVIOUS = "previous.ckpt"
 #: Signals that stop a run: Ctrl-C, ``kill`` and schedulers, SLURM before its time limit (not on Windows).
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 #: Exit code of a run that was stopped and can be resumed: EX_TEMPFAIL, "try again".
 STOPPED = 75
-#: A Ctrl-C within this time is the same one, forwarded by a launcher.
+#: A second Ctrl-C within this time is the first one, forwarded by a launcher.
 _REPEATED_S = 2.0
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Write checkpoints atomically, and keep the previous ``last.ckpt`` as ``previous.ckpt``.
 
-    If the process or the machine stops at any time, a file with a checkpoint's name is complete and the files
-    that existed before are unchanged. Raises: OSError if the disk is full.
+    Whenever the process or the machine stops, files with a checkpoint's name are complete, and earlier files
+    are unchanged. Raises: OSError if the disk is full.
     """
 
     def save_checkpoint(
@@ -108,7 +108,7 @@ def warn(text: str) -> None:
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Lightning's callback, which keeps its best checkpoint when the folder of the run has moved.
+    """Lightning's callback, which keeps its best checkpoint if the run's folder has moved.
 
     Lightning compares absolute paths: in a moved run the next checkpoint would count as the best one.
     """
@@ -123,7 +123,7 @@ class BestCheckpoint(ModelCheckpoint):
             state[name] = moved(state[name])
         if all(Path(path).is_file() for path in (*best, state["best_model_path"]) if path):
             super().load_state_dict(state)
-        # Otherwise nothing is restored: the next checkpoint need not be better than one that is lost.
+        # Otherwise restore nothing: the next checkpoint need not be better than a lost one.
 
 
 class LastCheckpoint(Checkpoint):
@@ -132,8 +132,8 @@ class LastCheckpoint(Checkpoint):
     After one of :data:`SIGNALS` in any process, all processes finish their step or validation batch and raise
     Lightning's SIGTERMException. A second Ctrl-C raises KeyboardInterrupt.
 
-    Between two steps it is saved when the next one begins. So it never lies between accumulated gradients and
-    their step, nor within the last batch of an epoch, from which Lightning resumes with wrong counts.
+    Between two steps, it is saved when the next one begins: never between accumulated gradients and their
+    step, and never within the last batch of an epoch, from which Lightning resumes with wrong counts.
 
     Args:
         every_s: also save after the step that ends this many seconds after the last checkpoint.
@@ -147,9 +147,9 @@ class LastCheckpoint(Checkpoint):
         self.began = False
         #: Optimiser steps done.
         self.step = 0
-        #: Whether a step has ended after which a checkpoint is to be saved.
+        #: Whether a checkpoint is due after the step that ended.
         self.due = False
-        #: Whether the last batch ended with a step, since the last checkpoint.
+        #: Whether the last batch since the last checkpoint ended with a step.
         self.stepped = False
         #: When a signal was received.
         self.requested_s: float | None = None
@@ -183,7 +183,7 @@ class LastCheckpoint(Checkpoint):
             raise SIGTERMException
 
     def stop_waiting(self, trainer: pl.Trainer) -> None:
-        """Stop a run that waits for a batch, if a signal was received; one process saves the steps so far."""
+        """Stop a run that waits for a batch if a signal was received; one process saves the steps so far."""
         if self.requested_s is None and not trainer.received_sigterm:
             return
         self.due = self.stepped and trainer.training and trainer.world_size == 1
@@ -209,7 +209,7 @@ class LastCheckpoint(Checkpoint):
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         if not self.due:
             return
-        # Save as after the validation of the previous batch, if there was one: this batch has not begun.
+        # Save as after the previous batch's validation, if there was one: this batch has not begun.
         progress = trainer.fit_loop.epoch_loop.batch_progress
         is_last_batch = progress.is_last_batch
         progress.is_last_batch = False
@@ -222,7 +222,7 @@ class LastCheckpoint(Checkpoint):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not _fits(trainer):
             return
-        # The state within the first validation batch, from which Lightning resumes with the validation.
+        # The state within the first validation batch: Lightning then resumes with the validation.
         progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress
         progress.reset()
         progress.increment_ready()
@@ -231,7 +231,7 @@ class LastCheckpoint(Checkpoint):
         progress.reset()
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *batch: Any) -> None:
-        # Nothing is saved here, since averaged weights may replace the model's during validation.
+        # Save nothing here: averaged weights may replace the model's during validation.
         if _fits(trainer):
             self._stop_if_requested(trainer)
 

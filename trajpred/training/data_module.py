@@ -34,14 +34,14 @@ from trajpred.training.augmentation import AugmentConfig, augment, hashed, vary_
 from trajpred.training.batch_sampler import PROCESS_BYTES, BatchKey, OrderedBatches, SceneSizes, TrainBatches
 from trajpred.training.checkpoint_io import SIGNALS, LastCheckpoint
 
-#: While no batch arrives, the trainer looks this often whether it is to stop (seconds).
+#: Seconds between checks whether to stop while no batch arrives.
 POLL_S = 2.0
-#: Loading processes that send no batch for so long have failed (seconds).
+#: Seconds without a batch after which loading processes count as failed.
 SILENT_S = 300.0
 
 
 class MixedScenarios:
-    """The scenarios of several stores, those of each ``times`` over."""
+    """The scenarios of several stores, each store repeated ``times`` times."""
 
     def __init__(self, parts: Sequence[ScenarioStore], times: Sequence[int]) -> None:
         self.parts = parts
@@ -78,7 +78,7 @@ class MixedScenarios:
         return np.concatenate(tracks)[rows], np.concatenate(lanes)[rows]
 
     def batch(self, rows: NDArray[np.int64]) -> ScenarioBatch:
-        """Read the scenarios of ``rows``, ascending, in the window that holds those of each store."""
+        """Read the scenarios of ``rows``, ascending, in a window that covers those of all stores."""
         batches: list[ScenarioBatch] = []
         for part in np.unique(self.part[rows]):
             of_part = rows[self.part[rows] == part]
@@ -87,7 +87,7 @@ class MixedScenarios:
 
 
 def without_held_out(split: ScenarioStore, hold_out: float) -> ScenarioStore:
-    """Leave the share ``hold_out`` of its scenarios out of a training split."""
+    """Remove the held-out share ``hold_out`` of a training split's scenarios."""
     if not hold_out:
         return split
     return split.subset(~split.held_out(hold_out))
@@ -97,8 +97,8 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
     """Batches of scene graphs from one split of a store.
 
     Index it with rows, or with a :class:`~trajpred.training.batch_sampler.BatchKey` for a random variation.
-    The variation of a scene is a function of ``seed``, epoch and row alone, whichever worker computes it and
-    (to within rounding, since lines are resampled along the whole batch) whichever batch it is in.
+    A scene's variation depends only on ``seed``, epoch and row, not on the worker and (up to rounding, since
+    lines are resampled along the whole batch) not on its batch.
 
     Example:
         >>> data = SceneDataset(ScenarioStore("/data/av2-store", "val"), SceneConfig())
@@ -122,7 +122,7 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
         return len(self.store)
 
     def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch | DataError:
-        """Return a batch; a loading process returns its DataError, which torch would raise as a traceback."""
+        """Return a batch; a loading process returns its DataError, since torch would add a traceback."""
         try:
             return self.load(key)
         except DataError as error:
@@ -145,13 +145,13 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
 
 
 class SceneLoader(DataLoader[SceneBatch]):
-    """Load the batches that a sampler yields in ``workers`` processes, 0 for the calling one.
+    """Load a sampler's batches in ``workers`` processes, 0 for the calling process.
 
-    ``trained`` returns the number of batches of this epoch that are already trained; ``waiting`` is called
-    while no batch arrives, and raises to give up.
-    With DDP, use ``Trainer(use_distributed_sampler=False)``: the samplers distribute the scenes themselves.
+    ``trained`` returns the number of this epoch's batches already trained; ``waiting`` is called while no
+    batch arrives, and raises to give up. With DDP, use ``Trainer(use_distributed_sampler=False)``: the
+    samplers distribute the scenes themselves.
 
-    Raises: DataError if a loading process fails, or none of them sends anything for :data:`SILENT_S`.
+    Raises: DataError if a loading process fails, or none sends anything for :data:`SILENT_S`.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class SceneLoader(DataLoader[SceneBatch]):
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),
-            # A separate generator, so that creating an iterator does not change a resumed run.
+            # A separate generator: creating an iterator must not change a resumed run.
             generator=torch.Generator(),
             worker_init_fn=_start_worker,
         )
@@ -214,7 +214,7 @@ class SceneLoader(DataLoader[SceneBatch]):
 
 @contextmanager
 def _meanwhile(check: Callable[[], None]) -> Iterator[None]:
-    """Call ``check`` every :data:`POLL_S` seconds; what it raises ends the wait, in whatever call that is.
+    """Call ``check`` every :data:`POLL_S` seconds; its exception ends the wait, whatever call is waiting.
 
     Only in the main thread, and not on Windows.
     """
@@ -231,19 +231,19 @@ def _meanwhile(check: Callable[[], None]) -> Iterator[None]:
 
 
 def _kill_workers(batches: Any) -> None:
-    """End the processes of an iterator at once: one that hangs would not end when it is asked to."""
+    """End an iterator's processes at once: a hanging one would ignore a request."""
     if hasattr(signal, "SIGCHLD"):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would report their end as an error
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would report an error
     for worker in getattr(batches, "_workers", ()):
         worker.kill()
         worker.join()
 
 
 def lost_worker(error: Exception) -> DataError | None:
-    """Return the sentence about an error of the loader's processes; None if it is that of what they load."""
+    """Return the sentence about a failure of the loader's processes; None for an error in what they load."""
     text = " ".join(str(error).split())
     is_lost = re.search("DataLoader worker|open files|ancdata|shared memory", text) is not None
-    if isinstance(error, (OSError, EOFError)):  # of the pipes
+    if isinstance(error, (OSError, EOFError)):  # from the pipes
         is_lost = True
     if not is_lost or text.startswith("Caught"):
         return None
@@ -253,12 +253,12 @@ def lost_worker(error: Exception) -> DataError | None:
 
 
 def _start_worker(worker: int) -> None:
-    """Leave the signals that stop a run to the trainer, which still needs a batch of each worker.
+    """Leave signals that stop a run to the trainer, which still needs a batch from each worker.
 
     Terminals signal the process group, which a worker leaves; SLURM and systemd signal all processes.
     """
-    # What the trainer's process left to the garbage collector stays: to free a session of onnxruntime waits
-    # for its threads, which a forked process does not have.
+    # Do not collect the trainer process's garbage: freeing an onnxruntime session waits for its threads,
+    # which a forked process does not have.
     gc.freeze()
     if hasattr(os, "setsid"):
         os.setsid()
@@ -268,12 +268,12 @@ def _start_worker(worker: int) -> None:
 
 
 def _end_worker(error: Exception, item: object) -> None:
-    """End a process whose batch cannot be sent; its queue would print that, and the trainer wait for ever."""
+    """End a process whose batch cannot be sent: its queue would print that, the trainer wait forever."""
     os._exit(1)
 
 
 def _ignore_once(number: int, frame: FrameType | None) -> None:
-    """Ignore a signal; the next one ends the worker, as the loader does with one that hangs."""
+    """Ignore a signal; the next one ends the worker, as the loader does with hanging ones."""
     signal.signal(number, signal.SIG_DFL)
 
 
@@ -283,16 +283,17 @@ class SceneData(pl.LightningDataModule):
     Args:
         store: folder written by ``trajpred prepare``.
         augment: random variations of training scenes.
-        batch_size: scenes per step, of all processes together.
+        batch_size: scenes per step over all processes.
         workers: loading processes; 0 loads in the training process.
-        seed: of the order and the variations.
+        seed: seed of order and variations.
         memory_gb: memory limit of each training process (10^9 bytes, estimated for the default model in
             float32); crowded scenes are put into smaller batches.
-        hold_out: share of the training scenes, chosen by their recordings, to leave out of training, for
-            ``trajpred calibrate --split train``.
-        stores: further stores whose training scenarios are also trained: how often each comes per epoch, by
-            folder. Every time it is varied anew.
-        val_half: validate on this half of the validation scenes, which decides; the other half reports.
+        hold_out: share of the training scenes, drawn by recording, to leave out of training, for ``trajpred
+            calibrate --split train``.
+        stores: further stores with training scenarios: by folder, how often each scenario is used per epoch,
+            with a new variation each time.
+        val_half: validate on this half of the validation scenes, for decisions; the other half is for
+            reporting.
     """
 
     def __init__(
@@ -324,7 +325,7 @@ class SceneData(pl.LightningDataModule):
         self.stores = stores or {}
         self.val_half = val_half
         self.scene = SceneConfig()
-        #: Seconds between the steps of the model; None for those of the data.
+        #: Seconds between the model's steps; None for the data's.
         self.step_s: float | None = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -342,17 +343,17 @@ class SceneData(pl.LightningDataModule):
         return SceneLoader(data, sampler, self.workers, self._trained, self._stop_if_requested)
 
     def steps_per_epoch(self, processes: int) -> int:
-        """Return the number of training steps of several processes: the same number means the same steps."""
+        """Return the number of training steps for several processes: equal numbers mean equal steps."""
         return len(self._train_batches(self.training_scenes(), 0, processes))
 
     def training_scenes(self) -> MixedScenarios:
-        """Open the training splits, without the scenarios held out, at the steps of the model."""
+        """Open the training splits, without held-out scenarios, at the model's steps."""
         times = {self.store: 1} | {Path(path): count for path, count in self.stores.items()}
         parts = [without_held_out(ScenarioStore(path, "train"), self.hold_out) for path in times]
         return MixedScenarios([self._on_model_steps(part) for part in parts], list(times.values()))
 
     def validation_scenes(self) -> ScenarioStore:
-        """Open the validation split, or the half of it that decides."""
+        """Open the validation split, or one half of it."""
         store = ScenarioStore(self.store, "val")
         if self.val_half is None:
             return store
@@ -374,7 +375,7 @@ class SceneData(pl.LightningDataModule):
         return SceneLoader(data, sampler, self.workers, waiting=self._stop_if_requested)
 
     def on_before_batch_transfer(self, batch: SceneBatch, dataloader_idx: int) -> SceneBatch:
-        """Let the model check a batch on the host: reading its values from a GPU would wait for the GPU."""
+        """Let the model check a batch on the host: reading its values from a GPU would stall."""
         forecaster = getattr(self.trainer and self.trainer.lightning_module, "forecaster", None)
         if forecaster is not None:
             forecaster.check(batch)
@@ -385,7 +386,7 @@ class SceneData(pl.LightningDataModule):
         return self.trainer.fit_loop.batch_idx + 1 if self.trainer else 0
 
     def _stop_if_requested(self) -> None:
-        """Stop a run that is asked to while no batch arrives, which its steps would do otherwise."""
+        """Stop a run on request while no batch arrives; otherwise its steps do that."""
         callbacks = self.trainer.callbacks if self.trainer else []  # type: ignore[attr-defined]
         for callback in callbacks:
             if isinstance(callback, LastCheckpoint):

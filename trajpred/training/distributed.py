@@ -1,4 +1,4 @@
-"""The devices and processes of a training: which are used, and reductions over the processes.
+"""Choice of a training's devices and processes, and reductions over the processes.
 
 Without a distributed run, reductions return their argument.
 """
@@ -17,22 +17,22 @@ from torch import Tensor, distributed
 from trajpred.data.environment import cores, threads_alone
 from trajpred.errors import DataError
 
-#: Least number of scenes per step that are worth another process.
+#: Least number of scenes per step that justifies another process.
 SCENES_PER_PROCESS = 4
-#: Precisions of a training: for the others, Lightning converts the model's weights but not the scenes.
+#: Supported precisions: for others, Lightning converts the model's weights but not the scenes.
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
 #: Ratio of times below which bfloat16 is worth its rounding.
 _FASTER = 0.8
-#: Set where another program has started the processes.
+#: Environment variables set if another program has started the processes.
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
 
 
 def choose_devices(trainer: Any, batch_size: int, scenes: int) -> dict[str, Any]:
     """Return the trainer's ``accelerator``, and ``devices`` unless the user or a launcher decides on them.
 
-    On a CPU they are processes of one thread, which share a step better than threads do: one for each core,
-    as far as each has several scenes to compute; a single process uses a few threads. Lightning starts them
-    with the command line of this process, which must therefore be the train command.
+    On a CPU, devices are single-threaded processes, which share a step better than threads do: one per core
+    if each has several scenes to compute; a single process uses a few threads. Lightning starts them with
+    this process's command line, which must therefore be the train command.
 
     Args:
         trainer: the trainer's settings.
@@ -60,15 +60,15 @@ def _is_train_command() -> bool:
 
 
 def check_precision(name: Any) -> None:
-    """Raise :class:`DataError` unless ``name``, as Lightning takes it, is one of :data:`PRECISIONS`."""
-    # Lightning also takes the part before the dash: 32, 16, bf16.
+    """Raise :class:`DataError` unless Lightning's precision ``name`` is one of :data:`PRECISIONS`."""
+    # Lightning also accepts the part before the dash: 32, 16, bf16.
     short_names = [precision.partition("-")[0] for precision in PRECISIONS]
     if name is not None and str(name) not in (*PRECISIONS, *short_names):
         raise DataError(f"--trainer.precision {name}: must be one of {', '.join(PRECISIONS)}")
 
 
 def computes_faster_in_bf16(accelerator: Any) -> bool:
-    """Return whether the device multiplies matrices clearly faster in bfloat16, as measured now on a CPU."""
+    """Return whether the device multiplies matrices clearly faster in bfloat16; measured now on a CPU."""
     if accelerator != "cpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     seconds: dict[torch.dtype, float] = {}
@@ -103,7 +103,7 @@ def process_count() -> int:
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
-    """Sum ``values`` of any shape over all processes, each of which must call this; detached."""
+    """Sum ``values`` of any shape over all processes, which must all call this; detached."""
     values = values.detach()
     if process_count() > 1:
         values = values.clone()
@@ -129,5 +129,5 @@ def gather_objects(value: Any) -> list[Any]:
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
-    """Return whether ``error`` means that another process no longer responds; gloo has no type for that."""
+    """Return whether ``error`` means that another process no longer responds; gloo has no type for it."""
     return isinstance(error, distributed.DistError) or "gloo" in str(error)

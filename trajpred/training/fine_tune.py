@@ -1,7 +1,7 @@
-"""Fine-tuning: what a run takes over from the weights that it starts from.
+"""Fine-tuning: settings that a run takes over from the weights it starts from.
 
-The settings of their model are the defaults of the new one. What the user sets wins, as long as all weights
-are still used; the time step is always theirs, since the data can be resampled.
+Their model's settings are the defaults of the new one. The user's settings take precedence as long as all
+weights are used; the time step is always the weights', since data can be resampled.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from trajpred.training.settings import ABSENT, differences
 
 #: Defaults of the trainer: few epochs, since the model is trained already.
 TRAINER = {"max_epochs": 20, "check_val_every_n_epoch": 5}
-#: Default peak of the learning rate, a tenth of what a small model is trained with from scratch.
+#: Default peak learning rate, a tenth of a small model's when trained from scratch.
 LEARNING_RATE = 2e-4
-#: Settings that are listed in a message.
+#: Number of settings listed in a message.
 MAX_LISTED = 4
 
 
@@ -42,10 +42,10 @@ class Start:
 
     Attributes:
         weights: path of a checkpoint or run, or name of shipped weights.
-        config: of their model.
+        config: their model's config.
         state: the weights by name.
-        step_s: seconds between the steps of their model.
-        licence: theirs, see :func:`~trajpred.model.pretrained.licence_of`.
+        step_s: seconds between their model's steps.
+        licence: their licence, see :func:`~trajpred.model.pretrained.licence_of`.
     """
 
     weights: str
@@ -58,13 +58,13 @@ class Start:
     def read(cls, weights: str) -> Start:
         """Read the weights.
 
-        Raises: DataError, also if their model cannot be built by what is imported, or does not have one of
-            them; a weight that it has and they lack is initialised.
+        Raises: DataError, also if imported classes cannot build their model, or if it lacks one of the weights;
+            weights that only the model has are initialised.
         """
         content = read_checkpoint(weights)
         config = content[CONFIG]
         try:
-            model = LitForecaster.build(config)  # the parser, which is given it, would import any class
+            model = LitForecaster.build(config)  # the parser would import any class
         except DataError as error:
             raise error.located(weights) from None
         require_fitting(model, content["state_dict"], weights, complete=False)
@@ -75,17 +75,17 @@ class Start:
 
     @property
     def settings(self) -> str:
-        """The settings of a run that the user does not change, as YAML."""
+        """Return the settings of a run unless the user changes them, as YAML."""
         model = deepcopy(self.config)
         model["future"] = model["decoder"]["init_args"].pop("horizon")
         model["optimizer"] = model.get("optimizer", {}) | {"learning_rate": LEARNING_RATE}
         return yaml.safe_dump({"model": model, "trainer": TRAINER})
 
     def load_into(self, model: LitForecaster) -> list[str]:
-        """Load the weights, and return lines that say what differs.
+        """Load the weights, and return lines that describe differences.
 
-        Raises: DataError naming the settings that the weights contradict: another time step, or those that
-            leave weights unused. Another horizon may replace the weights that it determines the shape of.
+        Raises: DataError naming the settings that contradict the weights: another time step, or settings that
+            leave weights unused. Another horizon may replace weights whose shape depends on it.
         """
         step_s = model.forecaster.step_s
         if not same_step(step_s, self.step_s):
@@ -112,7 +112,7 @@ class Start:
         return lines
 
     def _with_horizon(self, steps: int) -> LitForecaster:
-        """Build the model of the weights with another horizon; random numbers stay as they are."""
+        """Build the weights' model with another horizon, without changing random numbers."""
         config = deepcopy(self.config)
         config["decoder"]["init_args"]["horizon"] = steps
         with torch.random.fork_rng(devices=[]):

@@ -31,7 +31,7 @@ from trajpred.training.losses import (
 )
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
-#: Checkpoint key for the states of torch's random generators: for each process, by type of device.
+#: Checkpoint key for the states of torch's random generators, by process and type of device.
 RANDOM = "trajpred_random"
 
 
@@ -41,16 +41,17 @@ class LitForecaster(pl.LightningModule):
     Args:
         encoder: any subclass, chosen by class path in a config.
         decoder: any subclass, chosen by class path in a config.
-        history: observed steps that the model reads, the last ones; by default those of the data.
-        step_s: seconds between its steps; by default those of the data. Data of other steps are resampled.
-        scene: which agents and lanes of a scenario are the model's input, and their edges.
+        history: number of last observed steps that the model reads; by default the data's.
+        step_s: seconds between its steps; by default the data's. Data with other steps are resampled.
+        scene: the agents and lanes that are the model's input, and their edges.
         loss: weights of the losses.
         optimizer: learning rate and schedule.
         joint_every: joint futures, if the decoder has them, are trained every ``joint_every`` steps: they
-            cost as much as the marginal ones.
-        future: steps that it predicts, the decoder's horizon; by default those of the data. Steps of history
-            or future that the data do not have are unknown.
-        standing_share: share of the standing agents that a training step decodes; each counts the more.
+            cost as much as marginal ones.
+        future: number of steps that it predicts, the decoder's horizon; by default the data's. Steps of
+            history or future that the data lack are unknown.
+        standing_share: share of the stationary agents that a training step decodes, with correspondingly
+            larger weight.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class LitForecaster(pl.LightningModule):
         self.optimizer_config = optimizer
         self.val_metrics = ForecastMetrics()
         self.guard = FiniteGuard()
-        #: The plain values it was built from, which checkpoints contain.
+        #: The plain values it was built from, for checkpoints.
         self.config: dict[str, Any] = {}
 
     @classmethod
@@ -134,7 +135,7 @@ class LitForecaster(pl.LightningModule):
         return losses
 
     def marginal_losses(self, prediction: Prediction, batch: HeteroData, labels: Labels) -> dict[str, Tensor]:
-        """Return the losses of marginal futures, those of encoder and decoder included, and their sum."""
+        """Return the losses of marginal futures, including the encoder's and decoder's, and their sum."""
         losses = group_losses(prediction, labels, self.loss)
         weight = as_mean(labels.weight)
         auxiliary = self.forecaster.encoder.auxiliary_losses(batch)
@@ -150,11 +151,11 @@ class LitForecaster(pl.LightningModule):
         target = agent.target[:, :steps]
         valid = agent.target_mask[:, :steps]
         loss = self.marginal_losses(modes, batch, Labels.of(batch, self.loss))["loss"]
-        # Each process returns its part of a mean over all processes: weight it by all their scenes.
+        # Each process returns its part of a mean over all processes: weight it by the scenes of all.
         count = torch.tensor(batch.num_graphs, device=self.device)
         scenes = int(distributed.sum_over_processes(count))
         self.log("val/loss", loss, batch_size=scenes, sync_dist=True)
-        # As in trajpred.evaluation, agents that are not observed at the last step are not evaluated.
+        # As in trajpred.evaluation, agents not observed at the last step are not evaluated.
         evaluated = (agent.elapsed_s == 0) & valid.any(1)
         groups = agent_groups(agent.category, evaluated, valid.all(1), norm(target[:, -1]))
         trajectory = prediction.trajectory[:, :, :steps]
@@ -181,7 +182,7 @@ class LitForecaster(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Log learning rate and norm of all gradients, which must be finite, and clip by the norm.
+        """Log the learning rate and the norm of all gradients, which must be finite, and clip by the norm.
 
         Raises: DataError naming the weights, losses or gradients that are not finite.
         """

@@ -21,12 +21,12 @@ class OptimizerConfig:
     """Algorithm, learning rate and schedule.
 
     Attributes:
-        algorithm: a class of ``torch.optim``, or ``MODULE.CLASS`` of a module that ``--import`` names.
-        options: further arguments of it.
-        learning_rate: peak; scale it with the square root of the batch size (1e-3 at 128).
-        weight_decay: of tensors with two or more dimensions (not of biases and norms).
+        algorithm: a class of ``torch.optim``, or ``MODULE.CLASS`` for a module named by ``--import``.
+        options: its further arguments.
+        learning_rate: peak rate; scale it with the square root of the batch size (1e-3 at 128).
+        weight_decay: for tensors with two or more dimensions (not biases and norms).
         warmup: share of all steps with a rising rate; post-LN needs it.
-        final: rate of the last step as a share of the peak.
+        final: rate at the last step as a share of the peak.
     """
 
     algorithm: str = "AdamW"
@@ -80,9 +80,9 @@ def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> d
 
 
 def algorithm(name: str) -> type[Optimizer]:
-    """Find a class of optimisers. Nothing is imported for it, since checkpoints also name one.
+    """Find an optimiser class. Nothing is imported for it, since checkpoints also name one.
 
-    Raises: DataError if there is none of this name.
+    Raises: DataError if there is none with this name.
     """
     module, _, cls_name = name.rpartition(".")
     cls = getattr(sys.modules.get(module or "torch.optim"), cls_name, None)
@@ -93,9 +93,9 @@ def algorithm(name: str) -> type[Optimizer]:
 
 
 class FiniteGuard:
-    """Check losses and gradients of the batches since the last optimiser step, before the next one.
+    """Check the losses and gradients since the last optimiser step, before the next one.
 
-    One number per step is read, so that a GPU is synchronised once.
+    Only one number is read per step, which synchronises a GPU once.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves: facts and curves in its checkpoints, its folder, and the lines that it prints."""
+"""The record of a run: facts and curves in its checkpoints, its folder, and the lines it prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trajpred.errors import DataError, require
 from trajpred.evaluation.results import environment, store_facts
 from trajpred.model.checkpoint import TRAINING
 
-#: Facts in a record that, with the store, determine the batches of an epoch.
+#: Facts that, with the store, determine the batches of an epoch.
 BATCH_FACTS = (
     "seed",
     "batch_size",
@@ -35,14 +35,14 @@ BATCH_FACTS = (
 )
 #: Seconds to wait for another training of the same run to end.
 LOCK_S = 10.0
-#: Seconds at most between two lines of a run.
+#: Maximum seconds between two lines of a run.
 LINE_S = 120.0
 
 
 def batch_order(record: dict[str, Any]) -> dict[str, Any]:
-    """Select the facts of a record that determine the batches of an epoch.
+    """Select the facts that determine the batches of an epoch.
 
-    Of the store only the training split counts: other splits may have changed.
+    Only the training split of the store counts: other splits may have changed.
     """
     facts = {name: record[name] for name in BATCH_FACTS}
     store = record["store"]
@@ -123,13 +123,13 @@ class TrainingRecord(pl.Callback):
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
-    """Return the number of epochs trained, with the share of the current one."""
+    """Return the number of epochs trained, including the fraction of the current one."""
     batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
     return trainer.current_epoch + min(1.0, batches / trainer.num_training_batches)
 
 
 class RunHistory(pl.Callback):
-    """Collect the curves of a run; they survive stops, since they are part of its checkpoints.
+    """Collect the curves of a run; they are part of its checkpoints and thus survive stops.
 
     Attributes:
         rows: by optimiser step, at the end of each epoch and after each validation: ``epoch`` (those done),
@@ -188,7 +188,7 @@ class RunProgress(pl.Callback):
         self.first = 0
         self.start_s = 0.0
         self.printed_s = 0.0
-        #: The validation that no line has shown yet.
+        #: The validation that has not been printed yet.
         self.news = ""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -235,7 +235,7 @@ class RunProgress(pl.Callback):
         sys.stdout.flush()
 
     def _times(self, trainer: pl.Trainer) -> str:
-        """Return the time since the start and to the end, and the scenes per second."""
+        """Return the time since the start, the time left, and the scenes per second."""
         elapsed = time.monotonic() - self.start_s
         done = trainer.global_step - self.first
         text = tqdm.format_interval(elapsed)
@@ -248,7 +248,7 @@ class RunProgress(pl.Callback):
 
 
 def _position(trainer: pl.Trainer) -> str:
-    """Return the epochs done, with a decimal within an epoch, and the steps, of how many."""
+    """Return the epochs done (with a decimal within an epoch) and the steps done, each with its total."""
     done = f"{epochs_done(trainer):.1f}".removesuffix(".0")
     if (trainer.max_epochs or 0) > 0:
         done = f"{done:>{len(str(trainer.max_epochs))}}/{trainer.max_epochs}"
@@ -266,7 +266,7 @@ def _best(trainer: pl.Trainer) -> str:
 
 
 def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what is about to be trained: a LitForecaster on SceneData."""
+    """Yield names and descriptions of what is about to be trained: a LitForecaster on SceneData."""
     yield "device", _device(trainer)
     data = trainer.datamodule
     validation = data.validation_scenes()
@@ -312,7 +312,7 @@ def lock_run(trainer: pl.Trainer) -> Iterator[None]:
             run = Path(trainer.logger.log_dir)
             run.mkdir(parents=True, exist_ok=True)
             try:
-                # The data workers of a killed training live, and hold its lock, for some seconds.
+                # The data workers of a killed training live for a few seconds and hold its lock.
                 stack.enter_context(FileLock(run / ".training.lock").acquire(timeout=LOCK_S))
             except Timeout:
                 raise DataError("another training is writing here", file=run) from None
@@ -320,12 +320,12 @@ def lock_run(trainer: pl.Trainer) -> Iterator[None]:
 
 
 class RunLogger(TensorBoardLogger):
-    """Lightning's logger without its curve of the epoch: TensorBoard sorts by name and opens on train/loss.
+    """Lightning's logger without its epoch curve: TensorBoard sorts by name and opens on train/loss.
 
     Args:
-        save_dir: folder of all runs; that of this run is ``save_dir/name/version``.
-        name: of the recipe.
-        version: of the run; by default a new ``version_N``.
+        save_dir: folder of all runs; this run's folder is ``save_dir/name/version``.
+        name: name of the recipe.
+        version: version of the run; by default a new ``version_N``.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class RunLogger(TensorBoardLogger):
         super().__init__(save_dir, name, version, default_hp_metric=False)
 
     def create_folder(self) -> None:
-        """Create the folder of a new run, which no other training that starts at the same time can share."""
+        """Create the folder of a new run, not shared with any other training that starts at the same time."""
         number = self.version
         while isinstance(number, int):  # a version given by name may exist
             try:

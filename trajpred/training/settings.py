@@ -1,6 +1,6 @@
-"""The settings of the train command: its config files, and wrong settings explained in one sentence.
+"""The settings of the train command: config files, and one-sentence explanations of wrong settings.
 
-Neither torch nor Lightning is imported here, which takes seconds: config files are read before.
+Neither torch nor Lightning, which take seconds to import, is imported here: config files are read first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Groups of settings.
 GROUPS = ("trainer", "model", "data", "pictures")
-#: Stands for the value of a setting that is not there.
+#: Stands for the value of a missing setting.
 ABSENT = object()
 #: The parser's messages for an unknown setting, in the words of its versions: on the command line, in a file,
 #: in a class.
@@ -50,9 +50,9 @@ class Settings(NamedTuple):
     """A command line.
 
     Attributes:
-        configs: its config files, later ones override earlier ones.
-        words: the settings, which override them.
-        weights: what the run is fine-tuned from; None of a run that starts anew or is resumed.
+        configs: its config files; later ones override earlier ones.
+        words: the settings, which override the config files.
+        weights: the weights to fine-tune; None for a run that starts anew or is resumed.
     """
 
     configs: list[Path]
@@ -63,10 +63,10 @@ class Settings(NamedTuple):
 def read_settings(args: Sequence[str]) -> Settings:
     """Divide the command line into its config files and the settings, which override them.
 
-    A run that is resumed has its own config unless another one is given.
+    A resumed run has its own config unless another one is given.
 
-    Raises: DataError if a config file, or a file that is the value of a setting (as ``--model FILE``), cannot
-        be read or contains no settings, or a word is not a setting.
+    Raises: DataError if a config file, or a file given as the value of a setting (``--model FILE``), cannot
+        be read or contains no settings, or if a word is not a setting.
     """
     if args and not args[0].startswith("-"):
         raise DataError(f"unexpected argument {args[0]!r}: settings are written --NAME VALUE")
@@ -119,7 +119,7 @@ def _require_readable(word: str) -> None:
 
 
 def explain(error: ArgumentError, parser: jsonargparse.ArgumentParser, configs: Sequence[Path]) -> DataError:
-    """Explain what the parser rejects in one sentence, with the config file and the nearest name."""
+    """Explain the parser's error in one sentence, with the config file and the nearest name."""
     message = _one_line(error)
     file = None
     for config in configs:
@@ -171,7 +171,7 @@ def _one_line(error: ArgumentError) -> str:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the most similar of the dotted names ``candidates``, or else the one whose last part is."""
+    """Return the most similar dotted name of ``candidates``, or the one with the most similar last part."""
     names = list(candidates)
     if close := get_close_matches(name, names, 1, 0.8):
         return close[0]
@@ -185,9 +185,9 @@ def _suggest(close: str | None) -> str:
 
 
 def differences(first: Any, second: Any, name: str) -> dict[str, tuple[Any, Any]]:
-    """Return both values, by dotted names below ``name`` without ``init_args``, of settings that differ.
+    """Return both values of settings that differ, by dotted names below ``name`` without ``init_args``.
 
-    A value that one side lacks is :data:`ABSENT`. YAML reads a tuple, as defaults may be, back as a list.
+    A value missing on one side is :data:`ABSENT`. YAML reads tuples, which defaults may be, as lists.
     """
     if isinstance(first, dict) and isinstance(second, dict):
         found: dict[str, tuple[Any, Any]] = {}

@@ -1,4 +1,4 @@
-"""Train from one config and a store, to checkpoints and TensorBoard."""
+"""Train from a config and a store, writing checkpoints and TensorBoard curves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
         "init_args": {"save_dir": "runs", "name": "forecaster"},
     },
 }
-#: What the command does, in its help.
+#: Description of the command in its help.
 DESCRIPTION = "Train, then print the best checkpoint's table beside lane following and constant velocity."
 #: Defaults of other options; the store is the sample's.
 DEFAULTS: dict[str, Any] = {
@@ -93,7 +93,7 @@ def last_checkpoint(trainer: pl.Trainer) -> Path:
 
 
 def has_trained(trainer: pl.Trainer) -> bool:
-    """Return whether a training has begun, or continued where it was stopped."""
+    """Return whether a training has begun, or has been resumed."""
     return any(saver.began for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
 
 
@@ -109,7 +109,7 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
             saved = last_checkpoint(trainer)
             what = f"saved {saved}. {_advice(saved)}" if saved.is_file() else "nothing was trained yet."
             print(f"\nStopped as requested; {what}")
-        # A launcher sees the exit code of one process; Lightning would kill this one if a child failed.
+        # A launcher sees one process's exit code; Lightning would kill this process if a child failed.
         sys.exit(STOPPED if trainer.local_rank == 0 else 0)
     except MisconfigurationException as error:
         raise DataError(f"these settings cannot be used: {error}") from error
@@ -125,7 +125,7 @@ def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: 
             raise DataError(f"{problem}: {advice}") from error
         if trainer.world_size == 1 or not is_lost_connection(error):
             raise
-        if trainer.strategy.launcher is not None:  # a process that hangs would outlive this one
+        if trainer.strategy.launcher is not None:  # a hanging process would outlive this one
             trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
         sentence = f"process {trainer.global_rank} stops: another process has ended or hangs, see its message"
         sys.exit(f"error: {sentence}. Continue with --resume. ({str(error).splitlines()[0]})")
@@ -140,7 +140,7 @@ def _advice(checkpoint: Path) -> str:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A training that has reached its end.
+    """A finished training.
 
     Attributes:
         scenes: the validation scenes.
@@ -158,7 +158,7 @@ class TrainedRun:
 
 
 class SaveConfig(SaveConfigCallback):
-    """Write ``config.yaml`` when the first step begins: settings that are refused change nothing in a run."""
+    """Write ``config.yaml`` when the first step begins: rejected settings change nothing in a run."""
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         pass
@@ -170,11 +170,11 @@ class SaveConfig(SaveConfigCallback):
 class TrainCLI(LightningCLI):
     """Build model, data and trainer from YAML files and options."""
 
-    #: What a new run is fine-tuned from, if anything.
+    #: The weights that a new run is fine-tuned from, if any.
     start: Start | None = None
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
-    #: Logger settings for a run that is resumed in its folder.
+    #: Logger settings for resuming a run in its folder.
     logger: Any = None
 
     def __init__(self, args: Sequence[str]) -> None:
@@ -194,7 +194,7 @@ class TrainCLI(LightningCLI):
             trainer_defaults=TRAINER_DEFAULTS,
             save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
-            # An abbreviation would hide a mistyped name.
+            # An abbreviation could hide a mistyped name.
             parser_kwargs={
                 "prog": "trajpred train", "description": DESCRIPTION, "exit_on_error": False,
                 "allow_abbrev": False,
@@ -230,7 +230,7 @@ class TrainCLI(LightningCLI):
         config = self.config
         check_precision(config.trainer.precision)
         config.trainer.logger = with_run_folder(config.trainer.logger)
-        with one_sentence():  # YAML can write names that no file has
+        with one_sentence():  # YAML allows names that no file can have
             store = ensure_store(Path(config.data.store), "--data.store")
         train = ScenarioStore(store, "train")
         val = ScenarioStore(store, "val")
@@ -243,7 +243,7 @@ class TrainCLI(LightningCLI):
         self.devices = choose_devices(config.trainer, config.data.batch_size, scenes)
         if config.bf16 and computes_faster_in_bf16(self.devices["accelerator"]):
             config.trainer.precision = "bf16-mixed"
-        config.bf16 = False  # the config.yaml that is saved says the precision itself
+        config.bf16 = False  # the saved config.yaml states the precision itself
         if not len(train):
             raise DataError("split 'train' holds no scenario", file=store)
         if config.model.step_s is None:
@@ -253,7 +253,7 @@ class TrainCLI(LightningCLI):
             config.resume = self._resume_from(config.resume)
 
     def _set_steps(self, train: ScenarioStore, val: ScenarioStore) -> None:
-        """Set the model's observed and future steps to those of the data, unless they are given."""
+        """Set the model's observed and future steps to the data's, unless they are given."""
         model = self.config.model
         if model.history is None or model.future is None:
             differ = f"train has {train.lengths}, val {val.lengths}: give model.history and model.future"
@@ -272,13 +272,13 @@ class TrainCLI(LightningCLI):
         decoder.horizon = model.future
 
     def _model_config(self) -> dict[str, Any]:
-        """Return the model's settings for checkpoints, where the decoder's horizon says the future steps."""
+        """Return the model's settings for checkpoints; the decoder's horizon states the future steps."""
         return {name: value for name, value in self.config.model.as_dict().items() if name != "future"}
 
     def _resume_from(self, path: Path) -> Path:
         """Find the checkpoint to resume from, check its config, and set its run's folder.
 
-        A checkpoint outside the folder of a run starts a new one.
+        A checkpoint outside a run's folder starts a new run.
         """
         checkpoint, content = newest_checkpoint(path)
         require("optimizer_states" in content, "resume", f"{checkpoint} contains weights only")
@@ -294,7 +294,7 @@ class TrainCLI(LightningCLI):
         logger = self.config.trainer.logger
         if logger and folder.name == CHECKPOINTS:
             if isinstance(logger, list):
-                logger = logger[0]  # which decides on the folder of the run
+                logger = logger[0]  # which determines the run's folder
             problem = "must be given with its class_path, so that a resumed run keeps its folder"
             require(hasattr(logger, "init_args"), "trainer.logger", problem)
             run = folder.parent
@@ -305,7 +305,7 @@ class TrainCLI(LightningCLI):
         return checkpoint
 
     def _require_known(self, monitor: str | None) -> None:
-        """Raise DataError if a callback monitors a value of a validation that none logs."""
+        """Raise DataError if a callback monitors a validation value that is never logged."""
         if monitor is None or not monitor.startswith("val/"):
             return
         metrics = self.model.val_metrics
@@ -316,7 +316,7 @@ class TrainCLI(LightningCLI):
         require(monitor in names, "monitor", f"no validation logs {monitor!r}: give {nearest}")
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Add the curves of the run and what it prints; Lightning's bar is for terminals."""
+        """Add the callbacks for the run's curves and printed lines; Lightning's bar is for terminals."""
         callbacks: list[pl.Callback] = [self.history]
         shown = self.config.trainer.enable_progress_bar is not False
         if shown:
@@ -352,7 +352,7 @@ class TrainCLI(LightningCLI):
 
 
 def with_run_folder(loggers: Any) -> Any:
-    """Put a RunLogger before loggers of other kinds, which give a run no folder of its own.
+    """Put a RunLogger before other loggers, which give a run no folder of its own.
 
     Args:
         loggers: the setting ``trainer.logger``.
@@ -369,7 +369,7 @@ def with_run_folder(loggers: Any) -> Any:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Report whatever constructors raise about the values of settings as a DataError."""
+    """Report any exception that constructors raise about settings as a DataError."""
     try:
         yield
     except (DataError, OSError):
@@ -381,10 +381,10 @@ def one_sentence() -> Iterator[None]:
 
 
 def train(args: Sequence[str]) -> TrainedRun | None:
-    """Train a model, or resume a run, as the settings ``--NAME VALUE`` say.
+    """Train a model or resume a run, with settings ``--NAME VALUE``.
 
     Returns:
-        The finished run; None in all processes but the first, and if no checkpoint was saved.
+        The finished run; None in all processes but the first, or if no checkpoint was saved.
     """
     cli = TrainCLI(args)
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
