@@ -1,7 +1,7 @@
-"""Cut forecasting scenarios out of CommonRoad's: lanelets and recorded obstacles, versions 2018b and 2020a.
+"""Cut forecasting scenarios out of CommonRoad scenarios: lanelets and obstacles, versions 2018b and 2020a.
 
-Windows of 11 s, of which 5 s are observed, begin every 1.5 s, or as the options say
-(:class:`~trajpred.sources.windows.Windows`). Steps are as long as in the file.
+By default, windows of 11 s with 5 s observed begin every 1.5 s (:class:`~trajpred.sources.windows.Windows`).
+The time step is the file's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _size(obstacle: Element) -> list[float]:
     return size
 
 
-#: The object type of each type of obstacles; any other is ``unknown``.
+#: Object type by obstacle type; others are ``unknown``.
 OBJECT_TYPE = {
     "car": "vehicle",
     "truck": "vehicle",
@@ -107,7 +107,7 @@ def discover(raw: Path, options: Windows = Windows()) -> dict[str, list[RawScena
 
 
 def _windows(file: Path, options: Windows) -> list[RawScenario]:
-    """List the windows of a file; one if it cannot be read."""
+    """List the windows of a file; one window if it cannot be read."""
     try:
         with readable(file, "recording"):
             recording = _Recording.of(parse(read_bytes(file)))
@@ -147,7 +147,7 @@ class _Recording:
         name: A strings.
         object_type: A strings.
         size: ``[A, 2]`` metres, length and width; NaN where unknown.
-        is_static: ``[A]``, whether the file says that an obstacle does not move.
+        is_static: ``[A]``, whether the file declares an obstacle static.
         state: ``[A, N, 5]``: x, y (metres), heading (radians), ``velocity`` and ``velocityY`` (m/s), see
             :func:`_motion`; NaN where unknown.
     """
@@ -211,7 +211,7 @@ class _Recording:
         return self.state.shape[1]
 
     def window(self, start: int, options: Windows, name: str, lane_map: LaneMap, city: str) -> Scenario:
-        """Return the window from step ``start`` on. Raises: DataError if nobody can be its focal track."""
+        """Return the window from step ``start`` on. Raises: DataError if no track can be focal."""
         every_step = replace(options, every_s=self.step_s)
         require(start in every_step.starts(self.steps, self.step_s), "window", f"none begins at step {start}")
         observed, steps = options.steps(self.step_s)
@@ -252,8 +252,9 @@ def _motion(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return headings ``[A, T]`` and velocities ``[A, T, 2]``, estimated in the states that lack them.
 
-    ``velocity`` and ``velocityY`` are in the frame of the obstacle. Point masses have no orientation: theirs
-    are along the axes of the map, and they head as they move. A speed alone is turned as the track moves.
+    ``velocity`` and ``velocityY`` are in the obstacle's frame. Point masses have no orientation: their
+    velocities are along the map's axes, and their headings follow the motion. A speed alone gets the
+    direction of motion.
     """
     estimate = Scenario.from_arrays(state[..., :2], num_observed=observed, step_s=step_s, focal=focal).tracks
     heading = state[..., 2].copy()

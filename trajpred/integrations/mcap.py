@@ -33,18 +33,18 @@ ROAD = "/trajpred/road"
 SCENE = "/trajpred/scene"
 #: Topic of the viewpoint; not /tf, where its transforms would contradict those of a vehicle.
 VIEW = "/trajpred/view"
-#: How far the viewpoint moves towards the mean of all objects with each update, as a share of the way.
+#: Fraction of the way to the mean of all objects that the viewpoint moves at each update.
 FOLLOW = 0.05
 
 
 class DriveFile:
-    """Write the updates of a drive, each complete in itself; they stay readable if the process stops.
+    """Write the updates of a drive, each self-contained; they stay readable if the process stops.
 
     Args:
-        path: of the file, which is replaced with the first message.
-        lane_map: drawn once.
-        step_s: seconds between the steps of forecasts.
-        min_probability: of the modes that are written, see :func:`predicted_objects`.
+        path: path of the file, which is replaced with the first message.
+        lane_map: the map, drawn once.
+        step_s: seconds between forecast steps.
+        min_probability: least probability of written modes, see :func:`predicted_objects`.
         frame: id of the map's frame.
 
     Raises: DataError if a package is missing, OSError.
@@ -106,7 +106,7 @@ class DriveFile:
         self._writer.start(profile="ros2", library="trajpred")
 
     def add(self, tracked: TrackedObjects, tracks: Tracks, forecast: OnboardForecast) -> None:
-        """Write the forecast of tracked objects; ``tracks``: their histories until then. Raises: OSError."""
+        """Write the forecast of tracked objects; ``tracks`` are their histories so far. Raises: OSError."""
         message = predicted_objects(tracked, forecast, self.step_s, self.min_probability)
         self.write(OBJECTS, message, tracked.time_ns)
         sizes = dict(zip(tracked.track_id, tracked.size, strict=True))
@@ -126,7 +126,7 @@ class DriveFile:
             before = centre if self._view is None else self._view
             self._view = before + FOLLOW * (centre - before)
         view = self._view
-        if view is None:  # nobody yet: the middle of the map
+        if view is None:  # no road user yet: the middle of the map
             view = np.zeros(2)
             if len(self.map):
                 low, high = self.map.extent()
@@ -141,7 +141,7 @@ class DriveFile:
 
 def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -> None:
     """Write a scenario as a recording at its own times: every step, from the last observed one on with the
-    modes of ``forecast``; the true futures of the focal and the scored tracks where they are known.
+    modes of ``forecast``, and the known true futures of the focal and scored tracks.
 
     Raises: DataError if a package is missing, OSError.
     """
@@ -174,7 +174,7 @@ BOX_HEIGHT = 1.5
 TEXT_HEIGHT = 1.0
 #: The closed outline of a box of length and width 1.
 CORNERS = np.concatenate((RECTANGLE, RECTANGLE[:1]))
-#: Seconds of history that follow each road user.
+#: Seconds of history drawn behind each road user.
 HISTORY_S = 2.0
 #: Seconds between the points of a mode.
 POINT_S = 0.3
@@ -184,12 +184,12 @@ STRIP = 0
 LINES = 2
 #: Foxglove's deletion of all earlier entities.
 DELETE_ALL = 1
-#: No values of any id.
+#: An empty mapping, without values for any id.
 EMPTY: Mapping[str, NDArray[np.float64]] = MappingProxyType({})
 
 
 class SceneMessages:
-    """Build messages in the frame ``frame``; lines are relative to a place nearby, since viewers use float32.
+    """Build messages in the frame ``frame``; lines are relative to a nearby place, since viewers use float32.
 
     Args:
         origin: ``[2]`` metres, that place.
@@ -228,18 +228,18 @@ class SceneMessages:
         truth: Mapping[str, NDArray[np.float64]] = EMPTY,
         fallback: Collection[str] = (),
     ) -> Any:
-        """Build all road users of one moment, the last step of ``tracks``: an entity for each.
+        """Build an entity for each road user at one moment, the last step of ``tracks``.
 
-        Its first line is the history, then come its modes, the most probable first, then the truth. Those
-        that are predicted, but not visible now, have an outline where they were last seen and the time since
-        then instead of a box.
+        Its first line is the history, followed by the modes, most probable first, and the truth. Predicted
+        road users not visible now have, instead of a box, an outline where they were last seen and the time
+        since then.
 
         Args:
             step_s: seconds between steps.
-            min_probability: of drawn modes; the most probable one is always drawn.
-            size: metres, length, width and height by id; otherwise those of ``tracks``.
-            truth: future positions ``[F, 2]`` by id, where known.
-            fallback: ids of those that ``forecast`` has from a fallback.
+            min_probability: least probability of drawn modes; the most probable mode is always drawn.
+            size: length, width and height (metres) by id; otherwise those of ``tracks``.
+            truth: future positions ``[F, 2]`` by id, if known.
+            fallback: ids of road users whose futures in ``forecast`` come from a fallback.
         """
         recent = round(HISTORY_S / step_s) + 1
         stride = max(1, round(POINT_S / step_s))
@@ -360,7 +360,7 @@ class SceneMessages:
 
 
 def _segments(lines: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the line segments of polylines, ``[2 S, 2]`` start and end by turns."""
+    """Return the line segments of polylines, ``[2 S, 2]``, start and end alternately."""
     no_segments = np.zeros((0, 2, 2))
     segments = [np.stack((line[:-1, :2], line[1:, :2]), axis=1) for line in lines if len(line)]
     return np.concatenate([no_segments, *segments]).reshape(-1, 2)
@@ -369,17 +369,17 @@ def _segments(lines: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 def predicted_objects(
     tracked: TrackedObjects, forecast: Forecast, step_s: float, min_probability: float
 ) -> Any:
-    """Build the message that predicts the tracked objects of another; one path or more for each.
+    """Build a message that predicts the tracked objects of another, with at least one path each.
 
-    Those without futures, or whose pose is not finite, are omitted, and of several objects with the same id
-    all but the one that was predicted: the first whose position can be used. Header, id, classification,
-    shape, existence and initial kinematics are those of the tracked object. Paths start at its pose, the most
-    probable first; their confidences are probabilities of the forecast. Modes below ``min_probability`` are
-    omitted, except an object's most probable one; the others keep theirs.
+    Objects without futures or with a non-finite pose are omitted; of several objects with one id, only the
+    predicted one is kept, the first with a usable position. Header, id, classification, shape, existence and
+    initial kinematics are copied from the tracked object. Paths start at its pose, most probable first; their
+    confidences are the forecast's probabilities. Modes below ``min_probability`` are omitted, except an
+    object's most probable one; the others keep their probabilities.
 
     Args:
-        step_s: seconds between the forecast's steps; every second one is written if :data:`MAX_POSES` demand
-            it, and so on.
+        step_s: seconds between the forecast's steps; only every n-th step is written if :data:`MAX_POSES`
+            requires it.
     """
     new = ros_messages()
     predicted: list[Any] = []

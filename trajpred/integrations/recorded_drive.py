@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from rosbags.rosbag2 import Reader
     from rosbags.typesys.store import Typestore
 
-#: Definitions of all messages beyond those of ROS itself; the first one is :data:`TRACKED_OBJECTS`.
+#: Definitions of all messages beyond ROS's own; the first is :data:`TRACKED_OBJECTS`.
 DEFINITIONS = Path(__file__).with_name("messages.msg")
 TRACKED_OBJECTS = "autoware_perception_msgs/msg/TrackedObjects"
-#: The package of Autoware's earlier messages, which have the same fields in another order.
+#: The package of Autoware's earlier messages, whose fields are equal but in another order.
 EARLIER_PACKAGE = "autoware_auto_perception_msgs"
 #: Message types with tracked objects: Autoware's, and the earlier one.
 TRACKED = (TRACKED_OBJECTS, f"{EARLIER_PACKAGE}/msg/TrackedObjects")
-#: The object type of each label of Autoware's ``ObjectClassification``; ``unknown`` for labels beyond.
+#: Object type by label of Autoware's ``ObjectClassification``; ``unknown`` for further labels.
 LABELS = (
     "unknown", "vehicle", "vehicle", "bus", "vehicle", "motorcyclist", "cyclist", "pedestrian", "unknown",
     "static", "static", "static",
 )  # fmt: skip
 #: Autoware's ``orientation_availability`` without an orientation.
 NO_ORIENTATION = 0
-#: Autoware's ``orientation_availability`` of unknown sign; its third value is a known orientation.
+#: Autoware's ``orientation_availability`` with unknown sign; its third value is a known orientation.
 UNSIGNED_ORIENTATION = 1
 #: Advice on repairing the files of a killed recorder, by suffix.
 _REPAIR = {
@@ -46,7 +46,7 @@ _REPAIR = {
     ".db3": "`sqlite3 drive.db3 .recover` repairs files of a killed recorder",
     "": "`ros2 bag reindex` repairs a bag without metadata.yaml; its files can be given one by one",
 }
-#: The line between the definitions of a message and of those it contains.
+#: The line between the definition of a message and those of the messages it contains.
 SEPARATOR = "=" * 80 + "\n"
 #: An object whose x axis is nearly vertical, or whose quaternion is zero, has no heading.
 _SHORTEST_AXIS = 1e-6
@@ -56,9 +56,9 @@ class TrackedObjects(NamedTuple):
     """The ``N`` tracked objects of one message.
 
     Attributes:
-        time_ns: of the message's header, in nanoseconds.
+        time_ns: time in the message's header, in nanoseconds.
         track_id: N ids, UUIDs in hexadecimal digits.
-        position: ``[N, 2]`` metres, in the frame of the message's header.
+        position: ``[N, 2]`` metres, in the frame named in the header.
         heading: ``[N]`` radians in that frame; NaN where the orientation is unknown.
         velocity: ``[N, 2]`` m/s in that frame; NaN where the orientation is unknown.
         object_type: N names.
@@ -79,17 +79,17 @@ class TrackedObjects(NamedTuple):
 class RecordedDrive:
     """Iterate over the tracked objects of a recording, in bounded memory.
 
-    A message that cannot be decoded is skipped, and counted; a recording is read up to its damage.
+    A message that cannot be decoded is skipped and counted; a recording is read up to its damage.
 
     Args:
         path: folder of a ROS 2 bag, or one of its files (.mcap, .db3).
-        topic: of the tracked objects; may be None if there is one.
+        topic: topic of the tracked objects; may be None if there is only one.
         frame: id of the map's frame, in which the objects must be.
 
     Attributes:
-        topic: that is read.
-        num_messages: on the topic, as the recording says, or None if it does not.
-        problems: number of times that each problem occurred.
+        topic: the topic being read.
+        num_messages: number of messages on the topic according to the recording, or None.
+        problems: how often each problem occurred.
 
     Raises: DataError if the recording or the topic cannot be read; while iterating, if the objects are in
         another frame.
@@ -119,7 +119,7 @@ class RecordedDrive:
         return _REPAIR.get(self.path.suffix, _REPAIR[""])
 
     def _open(self) -> Reader:
-        """Open the recording. Raises: DataError naming what repairs it."""
+        """Open the recording. Raises: DataError naming how to repair it."""
         from rosbags.rosbag2 import Reader
 
         if not self.path.exists():
@@ -209,8 +209,8 @@ class RecordedDrive:
 def tracked_objects(message: Any) -> TrackedObjects:
     """Convert a ``TrackedObjects`` message of Autoware to arrays.
 
-    The type is the most probable classification. Velocities are given in the object's frame. Where the sign
-    of an orientation is unknown, the heading is turned to the motion; a quaternion of zeros gives NaN.
+    The type is the most probable classification. Velocities are given in the object's frame. If the sign of
+    an orientation is unknown, the heading is turned to the motion; a zero quaternion gives NaN.
 
     Raises: AttributeError if it is another message.
     """
@@ -242,7 +242,7 @@ def tracked_objects(message: Any) -> TrackedObjects:
         track_id=track_id,
         position=position,
         heading=np.where(backwards, yaw + np.pi, yaw),
-        velocity=rotate(twist, yaw),  # the twist is in the frame of the orientation as it was reported
+        velocity=rotate(twist, yaw),  # the twist is in the frame of the reported orientation
         object_type=object_type,
         size=size,
         message=message,
@@ -250,7 +250,7 @@ def tracked_objects(message: Any) -> TrackedObjects:
 
 
 def _yaw(quaternions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the headings ``[N]`` of quaternions ``[N, 4]``, of any length; NaN where one has no heading."""
+    """Return the headings ``[N]`` of quaternions ``[N, 4]`` of any length; NaN where undefined."""
     x, y, z, w = quaternions.T
     ahead = w**2 + x**2 - y**2 - z**2
     left = 2 * (w * z + x * y)
@@ -272,11 +272,11 @@ def _object_type(classification: list[Any]) -> str:
 
 
 def recorded_types(connection: Connection, defaults: Typestore) -> Typestore:
-    """Return the message types as the recording defines them.
+    """Return the message types defined in the recording.
 
     Args:
-        defaults: types for what it does not define: everything, where a recorder wrote no definition; the
-            messages of ROS itself, where a definition refers to them and omits them.
+        defaults: types that the recording does not define: all types if the recorder wrote no definition, or
+            ROS's own messages if a definition omits them.
 
     Raises: rosbags.typesys.TypesysError if a definition is damaged.
     """
@@ -290,14 +290,14 @@ def recorded_types(connection: Connection, defaults: Typestore) -> Typestore:
         recorded = _types_from_idl(definition.data)
     else:
         recorded = get_types_from_msg(definition.data, connection.msgtype)
-    # The recording comes last: nothing of it is read by another definition.
+    # The recording comes last, so that its own definitions take precedence.
     types = get_typestore(Stores.EMPTY)
     types.register({**defaults.fielddefs, **recorded})
     return types
 
 
 def _types_from_idl(text: str) -> Typesdict:
-    """Return the types of definitions in the interface definition language, one below the other."""
+    """Return the types of concatenated definitions in the interface definition language."""
     from rosbags.typesys import get_types_from_idl, get_types_from_msg
 
     types: Typesdict = {}
@@ -315,7 +315,7 @@ def _types_from_idl(text: str) -> Typesdict:
 
 
 def reason(error: Exception) -> str:
-    """Return the message of an error in one line, or its type if it has none."""
+    """Return an error's message in one line, or its type if it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -332,7 +332,7 @@ def ros_types() -> Typestore:
 
 @cache
 def ros_messages() -> SimpleNamespace:
-    """Return the classes of :func:`ros_types` by their names without the package, the newer one of two."""
+    """Return the classes of :func:`ros_types` by name without package; of two, the newer one."""
     classes: dict[str, type] = {}
     for kind, message in ros_types().types.items():
         package, _, name = kind.rpartition("/msg/")

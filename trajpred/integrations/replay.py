@@ -33,8 +33,7 @@ from trajpred.viz.scene import future_rows
 
 #: The stages before the graphs run.
 PREPARING = ("features", "lanes")
-#: The part of the work that consists of these stages and of the time outside all stages, which keeps the
-#: histories.
+#: Name for these stages and the time outside all stages, which maintains the histories.
 PREPARATION = "pre-processing"
 
 
@@ -42,11 +41,11 @@ class Update(NamedTuple):
     """One call of :meth:`StreamingForecaster.update`.
 
     Attributes:
-        step: of the scenario.
-        seconds: since its first step.
-        forecast: of all tracks.
+        step: step of the scenario.
+        seconds: seconds since its first step.
+        forecast: forecast of all tracks.
         latency_ms: from detections to futures; the first update of a replay also sets the map.
-        encoded: number of new lanes that were encoded.
+        encoded: number of newly encoded lanes.
     """
 
     step: int
@@ -57,7 +56,7 @@ class Update(NamedTuple):
 
 
 def replay(forecaster: OnboardForecaster, scenario: Scenario, *, realtime: bool = False) -> Iterator[Update]:
-    """Stream a scenario from its first step to the last with a detection; each step knows only the past.
+    """Stream a scenario from its first step to the last one with a detection; each step uses only the past.
 
     Args:
         realtime: wait until each step is due; by default as fast as possible.
@@ -78,7 +77,7 @@ def replay(forecaster: OnboardForecaster, scenario: Scenario, *, realtime: bool 
 def timed_update(
     stream: StreamingForecaster, timestamp_s: float, detected: Detections, lane_map: LaneMap | None = None
 ) -> Update:
-    """Update ``stream``, after setting a new ``lane_map`` if one is given, and measure it as step 0."""
+    """Update ``stream``, after setting ``lane_map`` if given, and measure it as step 0."""
     encoded = stream.runtime.lanes.encoded
     start = time.perf_counter()
     if lane_map is not None:
@@ -95,7 +94,7 @@ def timed_update(
 
 
 def detections(scenario: Scenario, step: int) -> Detections:
-    """Return the states of all tracks that are valid at ``step``, without the headings that are unknown."""
+    """Return the states of all tracks valid at ``step``, without unknown headings."""
     tracks = scenario.tracks
     rows = np.flatnonzero(tracks.valid[:, step])
     known = heading_known(tracks.heading, tracks.position, tracks.valid)[rows, step]
@@ -118,8 +117,8 @@ class Replay:
         missed: number of agents not predicted in each update.
         part_ms: total milliseconds by part of the work.
         encoded: number of lanes encoded.
-        fallback: number of futures that the fallback gave.
-        warnings: number of times each was given.
+        fallback: number of futures from the fallback.
+        warnings: how often each was given.
     """
 
     latency_ms: list[float] = field(default_factory=list)
@@ -151,12 +150,12 @@ class Replay:
         return failed and sum(self.agents) == self.fallback
 
     def percentiles_ms(self) -> dict[str, float]:
-        """Return p50, p95 and p99 of the latency of all updates but the first."""
+        """Return p50, p95 and p99 of the latency of all updates except the first."""
         warm = self.latency_ms[1:] or self.latency_ms
         return {f"p{p}": float(np.percentile(warm, p)) for p in (50, 95, 99)}
 
     def shares(self) -> dict[str, float]:
-        """Return the share of the time spent in each part; they sum to 1."""
+        """Return the fraction of time spent in each part; they sum to 1."""
         whole = sum(self.latency_ms)
         return {part: spent / whole for part, spent in self.part_ms.items()}
 
@@ -172,7 +171,7 @@ def resident_mb() -> float | None:
     return pages * resource.getpagesize() / 1e6
 
 
-#: Digits behind the point of predicted positions: a tenth of a millimetre.
+#: Decimals of predicted positions: a tenth of a millimetre.
 DIGITS = 4
 
 
@@ -188,11 +187,11 @@ def drive_line(
 
     Args:
         timestamp_s: seconds.
-        targets: ids of the tracks to predict, by default all.
+        targets: ids of the tracks to predict; by default all.
         map: new map, see :func:`~trajpred.sources.argoverse2.archive_of`.
-        forecast: of this update, to compare another runtime's with.
+        forecast: forecast of this update, for comparison with another runtime's.
 
-    Raises: DataError if ids are no list of names, or numbers are none.
+    Raises: DataError if ids are not a list of names, or numbers are invalid.
 
     Example:
         >>> drive_line(12.3, Detections(["car 7"], [[4.0, 7.5]]))
@@ -223,11 +222,11 @@ def drive_line(
 
 
 class DriveLines:
-    """Write a drive to a file, update by update; what it held before stays if the block raises.
+    """Write a drive to a file, update by update; an earlier file is kept if the block raises.
 
     Args:
         path: usually ends in ``.jsonl``.
-        map: of the first update, see :func:`~trajpred.sources.argoverse2.archive_of`.
+        map: map of the first update, see :func:`~trajpred.sources.argoverse2.archive_of`.
 
     Example:
         >>> with DriveLines("drive.jsonl") as file:
@@ -247,14 +246,14 @@ class DriveLines:
         self._stack.__exit__(*error)
 
     def add(self, timestamp_s: float, detections: Detections, forecast: Forecast | None = None) -> None:
-        """Write an update, with its forecast to compare another runtime's with."""
+        """Write an update, with its forecast for comparison with another runtime's."""
         line = drive_line(timestamp_s, detections, map=self._map, forecast=forecast)
         self._map = None
         self._file.write(f"{line}\n")
 
 
 def _numbers(values: ArrayLike, field: str) -> Any:
-    """Return numbers as nested lists, None for those that are masked or not finite. Raises: DataError."""
+    """Return numbers as nested lists, None for masked or non-finite ones. Raises: DataError."""
     array = as_array(values, np.float64, field)
     numbers = array.astype(object)
     numbers[~np.isfinite(array)] = None
@@ -262,16 +261,16 @@ def _numbers(values: ArrayLike, field: str) -> Any:
 
 
 class ReplayFrame(NamedTuple):
-    """What a film keeps of one update of a replay; the futures of all agents would fill the memory."""
+    """The part of a replay's update kept for a film; the futures of all agents would fill the memory."""
 
     step: int
     seconds: float  # since the scenario's first step
-    forecast: Forecast  # of the focal and the scored tracks
+    forecast: Forecast  # of the focal and scored tracks
     subtitle: str
 
     @classmethod
     def of(cls, update: Update, scenario: Scenario) -> ReplayFrame:
-        """Select what is drawn of an ``update`` of a replay of ``scenario``."""
+        """Select the drawn part of an ``update`` in a replay of ``scenario``."""
         forecast = update.forecast
         drawn = forecast.of(scenario.tracks.track_id[future_rows(scenario)])
         subtitle = f"{len(forecast.track_id)} road users predicted"
@@ -287,11 +286,11 @@ class ReplayFrame(NamedTuple):
 
 
 class ReplayFilm(Film):
-    """The pictures of a replay at true speed, one per update, with the true futures dashed.
+    """The pictures of a replay in real time, one per update, with the true futures dashed.
 
     Args:
-        updates: of one replay of ``scenario``, in order.
-        step_s: seconds between the steps of the forecasts, by default those of the scenario.
+        updates: updates of one replay of ``scenario``, in order.
+        step_s: seconds between forecast steps, by default the scenario's.
 
     Raises: DataError if there are none, and like :class:`Film`.
     """
@@ -304,7 +303,7 @@ class ReplayFilm(Film):
         central = self.updates.get(scenario.num_observed - 1, updates[-1])
         fps = 1 / scenario.step_s
         super().__init__(scenario, central.forecast, fps=fps)
-        # The truth is drawn as far as the forecasts reach.
+        # Draw the truth as far as the forecasts reach.
         self.true_steps = round(self.horizon * (step_s or scenario.step_s) / scenario.step_s)
         self.frames = [Frame(update.step, self.horizon) for update in updates]
         self.frames += self.frames[-1:] * round(END_S * fps)

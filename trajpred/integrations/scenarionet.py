@@ -1,8 +1,8 @@
-"""Scenarios from data bases of ScenarioNet, which holds nuScenes, Waymo, nuPlan and others in one format.
+"""Scenarios from ScenarioNet databases, which have nuScenes, Waymo, nuPlan and others in one format.
 
-A scene is a pickle of plain data (:mod:`trajpred.sources.pickles`). One that says which tracks are to be
-predicted, and from when on, is one scenario; others are cut into windows as tables are
-(:class:`~trajpred.sources.windows.Windows`). docs/how-to/data-sets.md has the rules.
+A scene is a pickle of plain data (:mod:`trajpred.sources.pickles`). A scene that names the tracks to predict
+and the current step is one scenario; others are cut into windows like tables
+(:class:`~trajpred.sources.windows.Windows`). docs/how-to/data-sets.md states the rules.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from trajpred.sources.recording import Recording
 from trajpred.sources.tables import CLASSES, Column
 from trajpred.sources.windows import ROAD_USERS, Found, Windows, split_recordings
 
-#: What a data base has beside its scenes: facts of each scene by the name of its file, and its folder.
+#: Index files of a database: facts about each scene by file name, and the scenes' folders.
 SUMMARY = "dataset_summary.pkl"
 MAPPING = "dataset_mapping.pkl"
-#: The object type of each type of tracks; any other is ``unknown``.
+#: Object type by track type; others are ``unknown``.
 OBJECT_TYPE = {
     "VEHICLE": "vehicle",
     "PEDESTRIAN": "pedestrian",
@@ -58,7 +58,7 @@ OBJECT_TYPE = {
     "TRAFFIC_LIGHT": "static",
     "BUILDING": "static",
 }
-#: Share of a step by which stamps miss the regular times that they stand for.
+#: Share of a step by which stamps may deviate from regular times.
 JITTER = 0.1
 
 
@@ -73,10 +73,10 @@ class Scene:
         recording: the states of the tracks.
         lanes: the map around the road users.
         place: the name of the map or of the data set.
-        predicted: the names of the tracks to predict, the focal one first.
-        now: if the scene says since when: seconds of the last observed step.
-        before: seconds of the scene up to it.
-        after: seconds of the scene after it.
+        predicted: names of the tracks to predict, the focal one first.
+        now: time (s) of the last observed step, if the scene states it.
+        before: seconds of the scene up to that step.
+        after: seconds of the scene after that step.
     """
 
     recording: Recording
@@ -115,7 +115,7 @@ class Scene:
         return cls(recording, lanes, _place(metadata), predicted, now, before, after)
 
     def windows(self, options: Windows) -> dict[int, float]:
-        """Return for each window its first step, and the time of its last observed state."""
+        """Return each window's first step, and the time of its last observed state."""
         if self.now is not None:
             return {0: self.now}
         return self.recording.windows(options)
@@ -123,7 +123,7 @@ class Scene:
     def scenario(self, now: float, options: Windows, name: str) -> Scenario:
         """Return the window whose last observed step is at ``now``.
 
-        Of the tracks to predict, those that are seen there are scored, the first one is focal; without any
+        The tracks to predict that are seen at that step are scored, and the first one is focal; without any,
         the rule of :func:`~trajpred.sources.windows.roles` decides.
         """
         if self.now is not None:
@@ -142,7 +142,7 @@ class Scene:
         return replace(scenario, focal_id=predicted[0], tracks=tracks).validate()
 
 
-#: The fields of a file that have the values of each role.
+#: Fields of a file with the values of each role.
 FIELDS = {
     "track": "tracks",
     "type": "type",
@@ -179,7 +179,7 @@ def _times(content: dict[Any, Any], metadata: dict[Any, Any]) -> NDArray[np.floa
     steps = np.diff(time)
     require(bool((steps > 0).all()), "ts", "must increase: float32 resolves no seconds since 1970")
     if steps.max() > LONGEST_STEP_S * GAP_STEPS * len(steps) or steps.min() < SHORTEST_STEP_S:
-        return time  # of another unit, which the recording reports
+        return time  # another unit, which the recording reports
     stamps_ns = np.round(time * 1e9).astype(np.int64)
     step_s = regular_step_s(stamps_ns)
     regular = frame_steps(stamps_ns, len(stamps_ns)) * step_s
@@ -189,7 +189,7 @@ def _times(content: dict[Any, Any], metadata: dict[Any, Any]) -> NDArray[np.floa
 
 
 def _names(content: dict[Any, Any], metadata: dict[Any, Any]) -> dict[str, str]:
-    """Return the names of the tracks by those of the file; the ego vehicle's is that of all data sets."""
+    """Return the tracks' names by the file's names; the ego vehicle's is as in all data sets."""
     names: dict[str, str] = {}
     for key in _part(content, "tracks"):
         name = as_name(key, "tracks")
@@ -227,7 +227,7 @@ def _states(name: str, track: Any, time: NDArray[np.float64]) -> dict[str, NDArr
 
 
 def _numbers(state: dict[Any, Any], field: str, length: int, default: float = np.nan) -> NDArray[np.float64]:
-    """Return a number of each step ``[T]`` of a track. Raises: DataError if they are others."""
+    """Return a track's numbers ``[T]``, one per step. Raises: DataError for other values."""
     if field not in state:
         return np.full(length, default)
     values = as_array(state[field], np.float64, field)
@@ -237,7 +237,7 @@ def _numbers(state: dict[Any, Any], field: str, length: int, default: float = np
 
 
 def _vectors(state: dict[Any, Any], field: str, length: int) -> NDArray[np.float64]:
-    """Return x and y of each step ``[T, 2]`` of a track. Raises: DataError if they are others."""
+    """Return a track's x and y per step ``[T, 2]``. Raises: DataError for other values."""
     require(field in state, field, "is missing")
     values = as_array(state[field], np.float64, field)
     fits = values.shape in ((length, 2), (length, 3))
@@ -251,7 +251,7 @@ def _velocity(
     valid: NDArray[np.bool_],
     time: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return velocities ``[T, 2]``, NaN for those of 0 that stand for none: the track has moved there."""
+    """Return velocities ``[T, 2]``, NaN for zeros that mean unknown, since the track has moved."""
     steps = np.flatnonzero(valid)
     speed = norm(np.diff(position[steps], axis=0)) / np.diff(time[steps])
     moved = np.zeros(len(valid), np.bool_)
@@ -261,7 +261,7 @@ def _velocity(
 
 
 def _object_type(track: dict[Any, Any]) -> str:
-    """Return the object type of a track; classes of the original data set tell buses and motorcycles."""
+    """Return a track's object type; the original data set's class distinguishes buses and motorcycles."""
     kind = OBJECT_TYPE.get(str(track.get("type")), "unknown")
     metadata = track.get("metadata")
     if kind not in ROAD_USERS or type(metadata) is not dict:
@@ -270,7 +270,7 @@ def _object_type(track: dict[Any, Any]) -> str:
 
 
 def _is_one_scenario(metadata: dict[Any, Any]) -> bool:
-    """Return whether a scene says which tracks to predict, and from when on."""
+    """Return whether a scene names the tracks to predict and the current step."""
     return metadata.get("current_time_index") is not None and bool(_predicted(metadata))
 
 
@@ -301,9 +301,9 @@ def _place(metadata: dict[Any, Any]) -> str:
 
 
 def _files(raw: Path) -> Iterator[tuple[str, Path, dict[Any, Any]]]:
-    """Yield the scenes of a folder, or of one file: names, files, and what the data base says of each.
+    """Yield the scenes of a folder, or of one file: names, files, and the database's facts about each.
 
-    Those of a data base if the folder is one; otherwise those in it, and in the folders and data bases in it.
+    If the folder is a database, its scenes; otherwise all scenes in it and in its folders and databases.
     """
     if raw.is_file():
         yield raw.stem, raw, {}
@@ -326,7 +326,7 @@ def _files(raw: Path) -> Iterator[tuple[str, Path, dict[Any, Any]]]:
 
 
 def _index(path: Path) -> dict[Any, Any]:
-    """Read what a data base has beside its scenes; empty, with a warning, if it cannot be read."""
+    """Read an index file of a database; empty, with a warning, if it cannot be read."""
     if not path.is_file():
         return {}
     try:
@@ -343,7 +343,7 @@ def _as_dict(value: Any) -> dict[Any, Any]:
 
 
 def _scene(path: Path) -> Scene:
-    """Read a scene, the last one only once. Raises: DataError naming the file and the field."""
+    """Read a scene, caching the last one. Raises: DataError naming the file and the field."""
     with readable(path, "scene"):
         stat = path.stat()
         return _load(path, (stat.st_size, stat.st_mtime_ns))
@@ -351,7 +351,7 @@ def _scene(path: Path) -> Scene:
 
 @lru_cache(maxsize=1)
 def _load(path: Path, stamps: object) -> Scene:
-    """Read a scene; ``stamps`` of the file tell when it changes."""
+    """Read a scene; the file's ``stamps`` reveal changes."""
     content = read_pickle(path)
     try:
         with np.errstate(all="ignore"):
@@ -361,7 +361,7 @@ def _load(path: Path, stamps: object) -> Scene:
 
 
 class Part(NamedTuple):
-    """Which window of a scene: the time of its last observed state; None for the first one."""
+    """The window of a scene, by the time of its last observed state; None for the first one."""
 
     now: float | None
 
@@ -374,8 +374,8 @@ def discover(raw: Path, options: Windows = Windows()) -> dict[str, list[RawScena
 def _found(raw: Path, problems: dict[str, list[str]], options: Windows) -> list[Found]:
     """Return the windows of each scene, and add what looks wrong to ``problems``.
 
-    One that cannot be read, or has no window, has one: reading it reports the reason. So does one of which
-    the data base says that it is one scenario.
+    A scene that cannot be read, or has no window, gets one window, so that reading it reports the reason. So
+    does a scene that the database declares to be one scenario.
     """
     scenes: list[Found] = []
     for name, path, facts in _files(raw):

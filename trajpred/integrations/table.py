@@ -1,7 +1,7 @@
-"""Scenarios from tables of anyone's recordings, CSV or parquet with a row per state: the source ``table``.
+"""Scenarios from tables of recordings, CSV or parquet with a row per state: the source ``table``.
 
-Recordings are cut into windows (:class:`~trajpred.sources.windows.Windows`) whose last observed step is that
-of a recorded state, and resampled with the true times of their states. docs/how-to/own-data.md has the rules.
+Recordings are cut into windows (:class:`~trajpred.sources.windows.Windows`) whose last observed step is at a
+recorded state, and resampled from the states' true times. docs/how-to/own-data.md states the rules.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from trajpred.sources.tables import (
 )
 from trajpred.sources.windows import Found, Windows, split_recordings
 
-#: Rows to read at once, from however many recordings of a file.
+#: Maximum rows to read at once, from any number of a file's recordings.
 MAX_ROWS = 2**21
 
 
@@ -49,16 +49,16 @@ class TableOptions(Windows):
 
     Attributes:
         every_s: Seconds between the starts of windows.
-        observe_s: Seconds of a window that are observed.
-        predict_s: Seconds of a window after those.
-        step_s: Seconds between steps, to which states are resampled.
+        observe_s: Observed seconds of a window.
+        predict_s: Future seconds of a window.
+        step_s: Seconds between steps to which states are resampled.
         preset: Files and columns of a published data set: ind, round, exid, unid, highd, interaction,
             eth-ucy, ngsim, sind, sumo, pedpy, citr, nuscenes, waymo.
         columns: Columns and their units, such as track=id time=t_ms:ms x=X y=Y heading=yaw:deg type=class;
-            with a preset instead of its own (docs/how-to/own-data.md).
-        map: A map of the recordings: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
-        origin: With a Lanelet2 map, latitude and longitude of the origin of the positions, unless the preset
-            knows it.
+            with a preset, they replace its entries (docs/how-to/own-data.md).
+        map: Map of the recordings: Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2.
+        origin: For a Lanelet2 map, latitude and longitude of the positions' origin, unless the preset knows
+            it.
     """
 
     step_s: float | None = 0.1
@@ -92,14 +92,14 @@ class TableOptions(Windows):
 
 
 class Part(NamedTuple):
-    """Where a window is.
+    """Location of a window.
 
     Attributes:
-        files: of its recording.
-        together: names of the recordings of these files that are read at once.
-        recording: its name; "" where the files are one recording.
+        files: files of its recording.
+        together: names of the recordings in these files that are read at once.
+        recording: its name; "" if the files are one recording.
         now: time of the last state in its observed seconds; None for the first window.
-        block: the seconds from and up to which its recording is used.
+        block: start and end (s) of the used part of its recording.
     """
 
     files: tuple[Path, ...]
@@ -110,9 +110,9 @@ class Part(NamedTuple):
 
 
 def _files(raw: Path, options: TableOptions) -> dict[str, tuple[Path, ...]]:
-    """Return the files of each recording by name, of a folder; a file is read alone.
+    """Return the files of each recording in a folder, by name; a file is read alone.
 
-    Raises: DataError if a folder has a recording twice, as files of other formats.
+    Raises: DataError if a folder has a recording twice, in different formats.
     """
     preset = options.files
     if raw.is_file():
@@ -145,7 +145,7 @@ def _parts(raw: Path, options: TableOptions) -> Iterator[tuple[str, Part]]:
 
 
 def _together(files: tuple[Path, ...], options: TableOptions) -> list[tuple[str, ...]]:
-    """Return the names of the recordings that are read at once, at most :data:`MAX_ROWS` rows or one."""
+    """Return the names of recordings to read at once: one, or several with at most :data:`MAX_ROWS` rows."""
     counts: dict[str, int] = {}
     try:
         for path in files:
@@ -176,7 +176,7 @@ def _recording(part: Part, options: TableOptions) -> Recording:
 def _load(
     files: tuple[Path, ...], together: tuple[str, ...], options: TableOptions, stamps: object
 ) -> dict[str, Recording | DataError]:
-    """Read recordings, or why one cannot be read; ``stamps`` of the files tell when they change."""
+    """Read recordings, or why one cannot be read; the files' ``stamps`` reveal changes."""
     mapping = options.mapping
     table = pa.concat_tables([_rows(path, mapping, options.files, together) for path in files])
     code, names = text_codes(table, "recording")
@@ -195,7 +195,7 @@ def _load(
 
 
 def _rows(path: Path, mapping: dict[str, Column], preset: Preset, together: tuple[str, ...]) -> pa.Table:
-    """Read the rows of a file; ids that are unique among files of its kind become unique in the recording."""
+    """Read the rows of a file; ids unique within files of its kind become unique in the recording."""
     rows = read_rows(path, mapping, preset, together)
     kind = preset.kind_of(path)
     if not kind:
@@ -225,7 +225,7 @@ def discover(raw: Path, options: TableOptions) -> dict[str, list[RawScenario]]:
 def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> list[Found]:
     """Return the windows of each recording, and add what looks wrong to ``problems``.
 
-    One that cannot be read, or has no window, has one: reading it reports the reason.
+    A recording that cannot be read, or has no window, gets one window, so that reading it reports the reason.
     """
     recordings: list[Found] = []
     for name, part in _parts(raw, options):
@@ -252,7 +252,7 @@ def _windows(name: str, part: Part, options: TableOptions) -> list[RawScenario]:
 
 
 def _block(name: str, part: Part, options: TableOptions, first_s: float, last_s: float) -> list[RawScenario]:
-    """Return the windows of a block of a recording, from one second up to another, if there are any."""
+    """Return the windows of a block of a recording, between two times."""
     with suppress(DataError):
         return _windows(f"{name}_{first_s:.0f}s", part._replace(block=(first_s, last_s)), options)
     return []
@@ -285,9 +285,9 @@ def describe(raw: Path, options: TableOptions) -> dict[str, str]:
 
 
 def _lanes(path: Path, options: TableOptions) -> LaneMap:
-    """Return the map of a recording, which has the file ``path``.
+    """Return the map for a recording with the file ``path``.
 
-    Raises: DataError if the map is in degrees, and nothing says what the positions are relative to.
+    Raises: DataError if the map is in degrees, and no origin of the positions is known.
     """
     if options.map is None:
         return LaneMap()
@@ -298,7 +298,7 @@ def _lanes(path: Path, options: TableOptions) -> LaneMap:
 
 
 def _origin(path: Path, preset: Preset) -> tuple[float, float] | None:
-    """Return latitude and longitude of the origin of the positions, as the metadata say; None without."""
+    """Return latitude and longitude of the positions' origin from the metadata; None if missing."""
     if not preset.origin_columns:
         return None
     east, north, lat, lon = numbers_beside(path, preset, preset.origin_columns)

@@ -58,7 +58,7 @@ class Start:
     def read(cls, weights: str) -> Start:
         """Read the weights.
 
-        Raises: DataError, also if imported classes cannot build their model, or if it lacks one of the weights;
+        Raises: DataError, also if imported classes cannot build their model, or it lacks one of the weights;
             weights that only the model has are initialised.
         """
         content = read_checkpoint(weights)

@@ -20,7 +20,7 @@ LOZENGE = np.array([[0.5, 0.0], [0.1, 0.5], [-0.5, 0.35], [-0.5, -0.35], [0.1, -
 DIAMOND = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5]])
 CHEVRON = np.array([[0.5, 0.0], [-0.5, 0.5], [-0.2, 0.0], [-0.5, -0.5]])
 #: Outline of each object type; all others are static objects, drawn as :data:`DIAMOND`. Road users of unknown
-#: type are arrows in their direction of travel, and circles while they stand.
+#: type are arrows in their direction of travel, or circles if stationary.
 OUTLINES = {
     "vehicle": RECTANGLE,
     "bus": RECTANGLE,
@@ -30,15 +30,15 @@ OUTLINES = {
     "motorcyclist": LOZENGE,
     "riderless_bicycle": LOZENGE,
 }
-#: ``[10, 2]`` metres, of tracks of unknown size: typical ones, but of an unknown type between those of a
-#: pedestrian and a car.
+#: ``[10, 2]`` metres, for tracks of unknown size: typical sizes, and for the unknown type a size between a
+#: pedestrian's and a car's.
 DRAWN_SIZES = TYPICAL_SIZES.copy()
 DRAWN_SIZES[OBJECT_TYPES.index("unknown")] = 2.4, 1.8
 #: Smallest length and width on paper (points): a pedestrian to scale would be invisible.
 MIN_SIZE = 4.6
 #: Heading mark of rectangular bodies, in front of their centre.
 NOSE = CHEVRON + np.array([0.45, 0.0])
-#: Road users of unknown type that moved less than this in the last second stand (metres).
+#: Road users of unknown type that moved less than this (metres) in the last second are stationary.
 MIN_MOTION_M = 1.0
 #: Opacity at the start and at the end of a history.
 FADE = (0.04, 0.85)
@@ -64,11 +64,11 @@ def is_lost(scenario: Scenario) -> np.ndarray:
 
 
 def visible_agents(scenario: Scenario, view: View, kept: np.ndarray | None = None) -> np.ndarray:
-    """Return the rows of the tracks in view at the last observed step, by rising role.
+    """Return the rows of the tracks in view at the last observed step, by ascending role.
 
     Args:
-        kept: ``[R]`` rows of tracks that are also drawn where they were last seen earlier, those with a
-            future: it would start from nothing.
+        kept: ``[R]`` rows of tracks with a future, which are also drawn if they were last seen earlier: the
+            future would start from nothing.
     """
     step = scenario.last_seen
     # Other tracks lost before the last observed step are no longer at their last position.
@@ -109,7 +109,7 @@ def agent_outlines(
 
 
 def recent_motion(scenario: Scenario, row: int, step: int) -> np.ndarray:
-    """Return how far ``[2]`` a track moved in the last second: single steps of standing agents are noise."""
+    """Return a track's displacement ``[2]`` in the last second: single steps of standing agents are noise."""
     steps_per_second = round(1 / scenario.step_s)
     window = slice(max(0, step - steps_per_second), step + 1)
     path = scenario.tracks.position[row, window][scenario.tracks.valid[row, window]]
@@ -149,7 +149,7 @@ def _draw_bodies(
 
 
 def _draw_lost(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray) -> None:
-    """Draw the outlines of ``rows`` where they were last seen, and how long ago that is."""
+    """Draw the outlines of ``rows`` where they were last seen, and the time since then."""
     bodies, _ = agent_outlines(view, scenario, rows)
     colors = [view.theme.role_edge[code] for code in roles(scenario)[rows].tolist()]
     add_polygons(

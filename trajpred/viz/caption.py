@@ -17,7 +17,7 @@ from trajpred.viz.view import View, percent
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: From the scene up to the lowest line of the caption (points).
+#: Distance from the scene to the lowest line of the caption (points).
 CAPTION_GAP = 5.0
 #: Line spacing of the caption (points).
 LINE_PITCH = 12.0
@@ -84,7 +84,7 @@ def caption_line(axes: Axes, view: View, line: int, text: str, gid: str) -> None
 
 
 def describe(scenario: Scenario, forecast: Forecast | None, joint_mode: int | None = None) -> str:
-    """Describe how long is observed and predicted, and which modes are drawn."""
+    """Describe the observed and predicted durations, and which modes are drawn."""
     observed = f"{scenario.num_observed * scenario.step_s:.1f} s observed"
     if forecast is None:
         return observed
@@ -103,7 +103,7 @@ def describe_metrics(
     metrics = track_metrics(scenario, forecast, np.array([scenario.focal]), joint_mode)
     if not metrics:
         return ""
-    # Imported late: a picture without a forecast needs no torch.
+    # Import late: a picture without a forecast needs no torch.
     from trajpred.metrics import MISS_THRESHOLD_M
 
     prefix = "min" if joint_mode is None else ""
@@ -127,7 +127,7 @@ def describe_metrics(
 
 
 def _describe_scored(scenario: Scenario, forecast: Forecast, joint_mode: int | None) -> str:
-    """Describe the scored tracks if there are several; of joint forecasts, the best joint mode."""
+    """Describe the scored tracks if there are several; for joint forecasts, the best joint mode."""
     import torch
 
     from trajpred.evaluation.agents import groups_of
@@ -158,10 +158,10 @@ def _metres(error: float) -> str:
 def track_metrics(
     scenario: Scenario, forecast: Forecast, rows: np.ndarray, joint_mode: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute minADE, minFDE, MR and brier-minFDE ``[R]`` of those tracks ``rows`` that can be evaluated.
+    """Compute minADE, minFDE, MR and brier-minFDE ``[R]`` of the tracks ``rows`` that can be evaluated.
 
-    By av2's definitions over the six most probable modes, or of one joint mode. Where steps of the truth are
-    missing, the average is over the existing ones and the final error at the last of them. Empty if no track
+    By av2's definitions over the six most probable modes, or for one joint mode. If steps of the truth are
+    missing, the average is over the existing ones and the final error at the last of these. Empty if no track
     of ``rows`` has both a forecast and a future.
     """
     from trajpred.metrics import agent_metrics, headline
@@ -177,7 +177,7 @@ def track_metrics(
 
 
 def _predicted(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> list[Tensor]:
-    """Return trajectories, probabilities, truth and validity of those ``rows`` that can be evaluated."""
+    """Return trajectories, probabilities, truth and validity of the ``rows`` that can be evaluated."""
     import torch
 
     _, *arrays = with_truth(forecast, scenario, rows)

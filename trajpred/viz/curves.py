@@ -14,15 +14,15 @@ from trajpred.metrics import METRICS, Column
 from trajpred.metrics.registry import MODES
 from trajpred.viz.style import LIGHT, Role, legible, style_axes
 
-#: By optimiser step, the values of a run by name.
+#: A run's values by name, by optimiser step.
 Rows: TypeAlias = Mapping[int, Mapping[str, float]]
-#: Metrics with a panel each, beside the loss.
+#: Metrics with their own panel, besides the loss.
 PANELS = ("minADE", "minFDE", "MR")
 #: Groups of agents, the first on top, and their colours.
 GROUPS = {"focal": Role.FOCAL, "scored": Role.SCORED, "all": Role.OTHER}
-#: Largest number of ticks of the epochs.
+#: Maximum number of epoch ticks.
 MAX_TICKS = 8
-#: More validations than this are drawn without markers.
+#: Maximum number of validations drawn with markers.
 MAX_MARKERS = 40
 
 
@@ -32,8 +32,8 @@ def draw_curves(rows: Rows, name: str = "", best: int | None = None) -> Figure:
     Args:
         rows: by optimiser step: ``epoch``, and any of ``train/loss``, ``val/loss`` and ``val/GROUP/METRIC``,
             with the groups ``focal``, ``scored`` and ``all``, as in ``RunHistory.rows``.
-        name: of the run.
-        best: step of the best checkpoint, which is marked; otherwise the last one is.
+        name: name of the run.
+        best: step of the best checkpoint, which is marked; by default the last one.
 
     Returns: a figure of 10 by 6.8 inches, or 10 by 4 if no validation ran.
     """

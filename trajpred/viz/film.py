@@ -28,9 +28,9 @@ from trajpred.viz.forecast_layer import color_values, draw_modes, draw_truth
 from trajpred.viz.scene import draw_scene, future_rows, open_scene, predicted_rows
 from trajpred.viz.style import Layer
 
-#: Seconds of history that follow each agent.
+#: Seconds of history drawn behind each agent.
 HISTORY_S = 2.0
-#: Seconds for which time stops at the last observed step while the modes grow.
+#: Seconds of pause at the last observed step while the modes grow.
 GROW_S = 1.0
 #: Seconds for which the grown modes then stay.
 HOLD_S = 1.0
@@ -52,14 +52,14 @@ class Frame(NamedTuple):
 
 
 def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
-    """Return the frames of a film at true speed, one every 1/``fps`` seconds.
+    """Return the frames of a film in real time, one every 1/``fps`` seconds.
 
     Args:
-        horizon: F, number of predicted steps; 0 without a forecast, when time does not stop.
+        horizon: F, number of predicted steps; 0 without a forecast: then there is no pause.
     """
     now = scenario.num_observed - 1
     steps_per_frame = 1 / (fps * scenario.step_s)
-    # Where motion is derived from positions, nothing has a direction at the first step.
+    # If motion is derived from positions, nothing has a direction at the first step.
     has_direction = scenario.tracks.velocity[:, 0].any()
     first = 0 if has_direction else min(1, now)
     frames = [Frame(step, 0) for step in _steps(first, now, steps_per_frame)]
@@ -75,18 +75,18 @@ def timeline(scenario: Scenario, horizon: int, fps: float) -> list[Frame]:
 
 def _steps(first: int, last: int, steps_per_frame: float) -> list[int]:
     """Return the step of each frame from ``first`` to ``last``."""
-    # Steps vary by fractions of a percent: without the tolerance the last one could come twice.
+    # Steps vary by fractions of a percent: without the tolerance, the last one could occur twice.
     times = np.append(np.arange(first, last - 0.01, steps_per_frame), last)
     steps: list[int] = np.rint(times).astype(int).tolist()
     return steps
 
 
 class Film(Sequence[np.ndarray]):
-    """The pictures of a film, ``[H, W, 3]`` uint8 each, drawn on demand over a background drawn once.
+    """The pictures of a film, ``[H, W, 3]`` uint8 each, drawn on demand over a background that is drawn once.
 
     Args:
         scenario, forecast, radius_m, joint_mode, theme: as for :func:`~trajpred.viz.draw_scene`.
-        fps: frames per second; the scenario plays at true speed at any rate.
+        fps: frames per second; the scenario plays in real time at any rate.
 
     Raises: DataError like ``draw_scene``, and if ``fps`` is not positive.
     """
@@ -136,7 +136,7 @@ class Film(Sequence[np.ndarray]):
         return self._draw_frame(self.frames[index])
 
     def _keep_background(self, is_dynamic: Callable[[Artist], bool]) -> None:
-        """Remove what changes from frame to frame and keep a picture of the rest."""
+        """Remove what changes between frames, and keep a picture of the rest."""
         for artist in self.axes.get_children():
             if is_dynamic(artist):
                 artist.remove()
@@ -180,7 +180,7 @@ class Film(Sequence[np.ndarray]):
         clock.remove()
 
     def _draw_step(self, step: int) -> None:
-        """Draw what changes with every step: agents, truth, places along the modes, the time."""
+        """Draw what changes at every step: agents, truth, places along the modes, the time."""
         kept = None
         if self.forecast is not None and step >= self.scenario.num_observed - 1:
             kept = np.union1d(self.rows, self.predicted)
@@ -244,7 +244,7 @@ def _is_dynamic(artist: Artist) -> bool:
 
 
 def until(scenario: Scenario, step: int) -> Scenario:
-    """Return ``scenario`` as far as it is known at ``step``."""
+    """Return ``scenario`` as known at ``step``."""
     recorded = np.arange(scenario.num_steps) <= step
     tracks = replace(scenario.tracks, valid=scenario.tracks.valid & recorded)
     return replace(scenario, tracks=tracks)
@@ -253,14 +253,14 @@ def until(scenario: Scenario, step: int) -> Scenario:
 def save_film(
     scenario: Scenario, forecast: Forecast | None, path: str | Path, *, fps: float = 10.0, **options: Any
 ) -> None:
-    """Write a film of ``scenario``, a GIF or an MP4 depending on the suffix of ``path``.
+    """Write a film of ``scenario``, a GIF or an MP4 by the suffix of ``path``.
 
-    The scenario plays at true speed. At the last observed step time stops while the modes grow; then the true
-    future continues, and a ring on each mode marks the predicted place at that time.
+    The scenario plays in real time. At the last observed step it pauses while the modes grow; then the true
+    future continues, and a ring on each mode marks the predicted position at that time.
 
     Args: see :class:`Film`.
 
-    Raises: DataError as there, for another suffix, and for MP4 if no encoder is installed.
+    Raises: DataError like :class:`Film`, for another suffix, and for MP4 if no encoder is installed.
     """
     write_film(Path(path), Film(scenario, forecast, fps=fps, **options), fps)
 
@@ -269,7 +269,7 @@ def save_film(
 COLORS = 255
 #: Number of frames from which the colours of a GIF are chosen.
 SAMPLES = 16
-#: Weight of a colour in the palette: its area to this power, so that thin lines count beside large areas.
+#: Weight of a colour in the palette: its area to this power, so that thin lines count.
 AREA_POWER = 0.5
 
 
@@ -296,7 +296,7 @@ def film_writer(path: Path) -> Callable[[Path, Sequence[np.ndarray], float], Non
 
 def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
     """Write a GIF that repeats; its clock counts hundredths of a second."""
-    # One palette and no dithering: what does not move does not flicker.
+    # One palette and no dithering: static parts do not flicker.
     samples = np.linspace(0, len(pictures) - 1, SAMPLES).astype(int)
     palette = _palette([pictures[number] for number in samples])
     # Pictures are drawn on demand; only the quantised ones stay in memory.
@@ -336,7 +336,7 @@ def _color_codes(picture: np.ndarray) -> np.ndarray:
 
 
 def find_encoder() -> str:
-    """Return the ffmpeg program of imageio-ffmpeg, else of the system. Raises: DataError if there is none."""
+    """Return the ffmpeg of imageio-ffmpeg, or else the system's. Raises: DataError if there is none."""
     try:
         from imageio_ffmpeg import get_ffmpeg_exe
 
@@ -349,7 +349,7 @@ def find_encoder() -> str:
 
 
 def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
-    """Write H.264 that browsers and slides can play. Raises: DataError with ffmpeg's message if it fails."""
+    """Write H.264 that browsers and slides can play. Raises: DataError with ffmpeg's message on failure."""
     height, width = pictures[0].shape[:2]
     command = [find_encoder(), "-loglevel", "error"]
     command += ["-f", "rawvideo", "-pixel_format", "rgb24"]

@@ -1,4 +1,4 @@
-"""Draw futures: the modes of a forecast, and what really happened."""
+"""Draw futures: the modes of a forecast, and the truth."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER_WIDTHS = (0.6, 1.4)
 SINGLE_WIDTHS = (1.1, 2.0)
 #: Colour, as a probability, for the only mode of an agent that does not meet the focal agent.
 QUIET = 0.03
-#: Futures meet where they come as near as this (metres) …
+#: Futures meet where they come within this distance (metres) …
 MEETING_M = 4.0
 #: … within this time (seconds).
 MEETING_S = 2.0
@@ -41,22 +41,22 @@ FOCAL_BORDER = (1.4, 0.9)
 OTHER_BORDER = (0.9, 0.5)
 #: Opacity of other agents' modes relative to the focal agent's.
 OTHER_OPACITY = 0.5
-#: The same beside the focal agent's attention.
+#: Opacity of other agents' modes beside the focal agent's attention.
 FADED = 0.15
 #: Dot and gap between an agent that was last seen earlier and its future, in multiples of the line width.
 LINK_DOTS = (0.0, (1.0, 1.6))
-#: Opacity of a band of probability 1.
+#: Opacity of a band with probability 1.
 BAND_OPACITY = 0.34
-#: Modes whose ends are closer than this (points) share a label: their markers merge as well.
+#: Modes whose ends are closer than this (points) share a label, since their markers merge as well.
 SAME_END = 3.0
 #: Half the side of the star at the end of the truth (points).
 STAR_HALF = 5.0
 #: A Laplace distribution holds this share within ``BAND`` scales of its centre: P(|x| < w) = 1 - exp(-w / b).
 BAND_SHARE = 0.8
 BAND = -float(np.log(1 - BAND_SHARE))
-#: Added around a band (metres), so that its parts join.
+#: Margin around a band (metres), so that its parts join.
 SEAM_M = 0.02
-#: How far the rounded end of a band reaches beyond its mode, relative to its half width; its points.
+#: Length of a band's rounded end beyond its mode, relative to its half width; number of points.
 CAP, CAP_POINTS = 0.35, 13
 
 
@@ -73,13 +73,13 @@ def draw_modes(
 ) -> None:
     """Draw the modes of the predicted tracks among ``rows``; the focal agent's with bands and ``labels``.
 
-    Several modes are coloured by probability. That of a single one, such as a joint mode, is the same for
-    all: the focal agent and those it meets have colours of their own, and the others are quiet. Futures that
-    are shorter than their road user have no label, and are drawn of the focal agent alone.
+    Several modes are coloured by probability. For a single mode, such as a joint mode, all have one
+    probability: the focal agent and those it meets have their own colours, and the others are pale. Futures
+    shorter than their road user have no label, and are drawn only for the focal agent.
 
     Args:
         steps: draw only this many steps of the futures.
-        focus: leave out bands and let other agents' modes fade, for what else is drawn of the focal agent.
+        focus: omit bands and fade other agents' modes, to highlight other drawings of the focal agent.
     """
     predicted = forecast.rows(scenario.tracks.track_id[rows])
     is_focal = rows == scenario.focal
@@ -104,16 +104,16 @@ def draw_modes(
 
 
 def color_values(forecast: Forecast) -> np.ndarray:
-    """Return the probabilities ``[B, K]`` that colours show: 1 where there is nothing to tell apart."""
+    """Return the probabilities ``[B, K]`` shown by colours: 1 if there is nothing to distinguish."""
     if forecast.probability.shape[1] > 1:
         return forecast.probability
     return np.ones_like(forecast.probability)
 
 
 def meeting_rows(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> np.ndarray:
-    """Return those of the forecast's ``rows`` whose only mode meets the focal agent's, the nearest first.
+    """Return which of the forecast's ``rows`` meet the focal agent with their only mode, nearest first.
 
-    Two moving road users meet where they pass the same place, within :data:`MEETING_M`, at most
+    Two moving road users meet where they pass within :data:`MEETING_M` of one place, at most
     :data:`MEETING_S` apart. Empty if the focal agent is not predicted.
     """
     [focal] = forecast.rows(np.array([scenario.focal_id]))
@@ -130,7 +130,7 @@ def meeting_rows(scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> np
 
 
 def _draw_links(axes: Axes, view: View, scenario: Scenario, forecast: Forecast, rows: np.ndarray) -> None:
-    """Connect those of ``rows`` that were last seen earlier with the start of their likeliest mode."""
+    """Connect those of ``rows`` that were last seen earlier to the start of their likeliest mode."""
     lost = rows[is_lost(scenario)[rows]]
     agent = forecast.rows(scenario.tracks.track_id[lost])
     likeliest = forecast.probability[agent].argmax(axis=1)
@@ -174,7 +174,7 @@ def _draw_focal_modes(axes: Axes, view: View, forecast: Forecast, row: int) -> N
 def _draw_other_modes(
     axes: Axes, view: View, forecast: Forecast, rows: np.ndarray, short: np.ndarray, opacity: float
 ) -> None:
-    """Draw the K modes of the forecast's ``rows`` in the same colours, thin and faint, but ``short`` ones."""
+    """Draw the K modes of the forecast's ``rows`` in these colours, thin and faint; omit ``short`` ones."""
     probability = forecast.probability[rows][~short[rows]]
     order = np.argsort(probability, kind="stable")
     lines = forecast.trajectory[rows][~short[rows]][order]
@@ -187,7 +187,7 @@ def _draw_other_modes(
 def _draw_single_modes(
     axes: Axes, view: View, forecast: Forecast, rows: np.ndarray, meeting: np.ndarray
 ) -> None:
-    """Draw the only modes of the forecast's ``rows``, in colour those ``meeting`` the focal agent."""
+    """Draw the only modes of the forecast's ``rows``; those ``meeting`` the focal agent in colour."""
     quiet = np.setdiff1d(rows, meeting)
     theme = view.theme
     partners = to_rgba_array(list(theme.partners[: len(meeting)])).reshape(-1, 4)
@@ -207,7 +207,7 @@ def _draw_thin(axes: Axes, view: View, lines: np.ndarray, colors: np.ndarray, wi
 def _with_borders(
     view: View, colors: np.ndarray, widths: np.ndarray, border: tuple[float, float]
 ) -> dict[str, Any]:
-    """Return the look of lines drawn twice: each directly above its border, so that crossings stay clear."""
+    """Return the look of lines drawn twice, each directly above its border, so that crossings stay clear."""
     added, opacity = border
     edge = np.broadcast_to(to_rgba_array(view.theme.halo, opacity), colors.shape)
     return {
@@ -224,9 +224,9 @@ def _line_widths(probability: np.ndarray, limits: tuple[float, float]) -> np.nda
 def _draw_probabilities(
     axes: Axes, view: View, scenario: Scenario, forecast: Forecast, row: int, short: np.ndarray
 ) -> None:
-    """Write the probability of each mode beside its end; modes with the same end share a label.
+    """Write each mode's probability beside its end; modes with nearly equal ends share a label.
 
-    Those that are ``short`` ``[K]`` have none: it would lie on the agent.
+    ``short`` modes ``[K]`` have no label: it would lie on the agent.
     """
     order = np.argsort(-forecast.probability[row], kind="stable")
     paper = view.to_paper(forecast.trajectory[row, order])
@@ -269,7 +269,7 @@ def _draw_probabilities(
 
 
 def _first_nearby(points: np.ndarray, within: float) -> np.ndarray:
-    """Return for each of ``points`` ``[M, 2]`` the first one connected to it by gaps below ``within``."""
+    """Return, for each of ``points`` ``[M, 2]``, the first point connected to it by gaps below ``within``."""
     near = np.abs(points[:, None] - points).max(axis=-1) < within
     first = near.argmax(axis=1)
     for _ in range(len(points)):
@@ -284,7 +284,7 @@ def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> tuple[np.nd
     points: list[np.ndarray] = [np.zeros((0, 2))]
     for line in (*modes, truth):
         if len(line):
-            # Evenly spaced, or labels would slip between the points of fast modes.
+            # Evenly spaced, or labels would fit between the points of fast modes.
             distances = np.arange(0.0, arc_length(line)[-1] + 3.0, 3.0)
             points.append(points_along(line, distances))
     corners = np.array([[-STAR_HALF], [STAR_HALF]])
@@ -293,7 +293,7 @@ def _obstacles(view: View, scenario: Scenario, modes: np.ndarray) -> tuple[np.nd
 
 
 def is_short(scenario: Scenario, forecast: Forecast) -> np.ndarray:
-    """Return whether each mode ``[B, K]`` ends within the length of its road user: it stays where it is."""
+    """Return whether each mode ``[B, K]`` ends within the length of its road user, which thus stays."""
     rows = scenario.tracks.indices(forecast.track_id)
     start = last_poses(scenario, rows).position[:, None, None]
     length = scenario.tracks.box(DRAWN_SIZES)[rows, 0]
@@ -304,9 +304,9 @@ def is_short(scenario: Scenario, forecast: Forecast) -> np.ndarray:
 def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
     """Return half the width ``[B, K, F]`` (metres) of the 80 % band across each mode.
 
-    The Laplace scales lie along the axes of the track's frame at its last observed pose; ``scenario`` is as
-    it was observed when the forecast was made. Across a mode that has turned, the deviation is a weighted sum
-    of both, only approximately of a Laplace distribution, and the share only approximately 80 %.
+    The Laplace scales are along the axes of the track's frame at its last observed pose; ``scenario`` is as
+    observed when the forecast was made. Across a mode that has turned, the deviation is a weighted sum of
+    both, whose distribution is only approximately Laplace, and the share is only approximately 80 %.
     """
     assert forecast.scale is not None
     rows = scenario.tracks.indices(forecast.track_id)
@@ -319,8 +319,8 @@ def lateral_band(scenario: Scenario, forecast: Forecast) -> np.ndarray:
 def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.ndarray]:
     """Return the outline ``[V, 2]`` of the 80 % band around each mode of the forecast's ``row``, city frame.
 
-    The band is the union of the areas between successive cross-sections, with a rounded end: it follows the
-    curve of its mode, and cannot fold over where the mode turns.
+    The band is the union of the areas between successive cross-sections, with a rounded end: it follows its
+    mode's curve and cannot fold over in turns.
     """
     width = lateral_band(scenario, forecast)[row][..., None]
     ahead = width * unit_vector(forecast.heading[row])  # [K, F, 2]
@@ -341,7 +341,7 @@ def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.n
 DASHES = (0.0, (2.6, 1.4))
 
 
-#: How the true futures of the focal agent and of others are drawn.
+#: Style of the true futures of the focal agent and of others.
 FOCAL_TRUTH: dict[str, Any] = {"linewidth": 1.7, "alpha": 1.0, "zorder": Layer.TRUTH, "gid": "focal-truth"}
 OTHER_TRUTH: dict[str, Any] = {
     "linewidth": 0.9,
@@ -349,13 +349,13 @@ OTHER_TRUTH: dict[str, Any] = {
     "zorder": Layer.OTHER_TRUTH,
     "gid": "other-truth",
 }
-#: How their ends are drawn.
+#: Style of their ends.
 FOCAL_END: dict[str, Any] = {"marker": "*", "s": 9.5**2, "zorder": Layer.TRUTH_END}
 OTHER_END: dict[str, Any] = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_TRUTH}
 
 
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
-    """Draw the true future of those tracks ``rows`` that have one, dashed, and where it ends."""
+    """Draw the true futures of the tracks ``rows`` that have one, dashed, with their ends."""
     halo = view.theme.halo
     has_future = scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)
     for row in rows[has_future].tolist():

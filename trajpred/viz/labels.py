@@ -1,4 +1,4 @@
-"""The placement of labels beside what they belong to; ``page/static/labels.js`` does the same on the page.
+"""Place labels beside their objects; ``page/static/labels.js`` is the counterpart for the page.
 
 Lengths are points on paper (1/72 inch), relative to the centre of the scene, y up. A box ``[4]`` has the x
 and y of its centre, and half its width and height.
@@ -17,23 +17,23 @@ from matplotlib.textpath import text_to_path
 from trajpred.data.geometry import norm, unit_vector
 from trajpred.viz.view import View
 
-#: Turns (degrees) from the preferred direction, and gaps from an anchor to the border of its label: together,
-#: the candidates; the space that labels keep from boxes; what each candidate costs, by what it does.
+#: Turns (degrees) from the preferred direction and gaps from an anchor to the border of its label, which
+#: define the candidates; the space between labels and boxes; the costs of candidates.
 PLACEMENT: dict[str, Any] = {
     "turns": [0, 25, -25, 50, -50, 75, -75, 105, -105, 140, -140, 180],
     "gaps": [5.0, 9.0, 14.0, 20.0, 30.0, 42.0, 56.0],
     "space": 1.0,
-    # Farther from its anchor, or with another mark as near as this, a label needs a leader line.
+    # A label farther from its anchor than this, or with another mark as near as this, needs a leader line.
     "near": 10.0,
     "clear": 3.0,
-    # The line is checked at this many places.
+    # Number of places at which the line is checked.
     "places": 6,
     "cost": {
         "gap": 0.5,  # per point
         "turn": 1.5,  # per radian
         "point": 3.0,
-        "anchor": 18.0,  # lines stay readable where a piece is covered, markers do not
-        "box": 1000.0,  # more than all others: a label that covers a box wherever it goes is omitted
+        "anchor": 18.0,  # lines stay readable if partly covered, markers do not
+        "box": 1000.0,  # more than all others: a label that covers a box everywhere is omitted
         "line": 6.0,
         "stranger": 25.0,  # another mark is nearer than the anchor
         "crossed": 40.0,  # per box that the leader line crosses
@@ -53,14 +53,14 @@ def place_labels(
     """Choose the centres of labels greedily, in the given order.
 
     Args:
-        anchors: ``[M, 2]`` what each label belongs to.
+        anchors: ``[M, 2]`` the point that each label belongs to.
         directions: ``[M]`` radians, the preferred direction from anchor to label.
         sizes: ``[M, 2]`` width and height of each label.
         points: ``[O, 2]`` that should stay visible.
-        blocked: boxes ``[B, 4]`` that no label covers.
-        window: half the side of the scene, which no label leaves.
+        blocked: boxes ``[B, 4]`` that no label may cover.
+        window: half the side of the scene, which no label may leave.
 
-    Returns: centres ``[M, 2]``, NaN of labels that fit nowhere, which are omitted; and whether each label
+    Returns: centres ``[M, 2]``, NaN for labels that fit nowhere, which are omitted; and whether each label
         ``[M]`` needs a leader line to its anchor.
     """
     cost = PLACEMENT["cost"]
@@ -74,7 +74,7 @@ def place_labels(
     leaders = np.zeros(len(anchors), np.bool_)
     for label, (anchor, half) in enumerate(zip(anchors, sizes / 2, strict=True)):
         ray = unit_vector(directions[label] + turn)
-        # From the border of the label, which is `gap` away along the ray, to its centre.
+        # From the label's border, `gap` away along the ray, to its centre.
         inside = np.min(half / np.maximum(np.abs(ray), 1e-9), axis=1)
         centre = anchor + ray * (gap + inside)[:, None]
         line = anchor + ray[:, None] * gap[:, None, None] * along[:, None]
@@ -127,7 +127,7 @@ def boxes_of(shapes: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def boxes_on(axes: Axes, view: View) -> np.ndarray:
-    """Return the boxes of the texts that ``axes`` already has, and of the removed road users."""
+    """Return the boxes of texts already on ``axes``, and of removed road users."""
     bounds = [text.get_window_extent().get_points() for text in axes.texts]
     shapes = [(corners - axes.bbox.get_points().mean(axis=0)) * 72 / axes.figure.dpi for corners in bounds]
     for artist in axes.collections:

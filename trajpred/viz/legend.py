@@ -24,24 +24,24 @@ from trajpred.viz.view import View, legend_marker
 
 #: Font size of the legend (points).
 SMALL = 7.5
-#: Smallest number of rows, if there are as many entries.
+#: Least number of rows, if there are enough entries.
 LEGEND_ROWS = 3
 #: Left, bottom, width and height of the colour bar, as shares of the axes.
 COLOR_BAR = (0.73, -0.046, 0.25, 0.016)
-#: At other resolutions, texts are wider by up to this factor.
+#: At other resolutions, text is wider by up to this factor.
 SLACK = 1.08
 #: Share of the width that the colour bar leaves to the entries.
 BESIDE_BAR = 0.71
 #: Room around a legend alone (points).
 MARGIN = 4.0
-#: Below its entries, room for the colour bar with its title and ticks, and for the ticks below it (points).
+#: Room below its entries for the colour bar with title and ticks, and for the ticks below the bar (points).
 BAR_ROOM, BAR_ABOVE = 36.0, 12.0
-#: Length and width of the colour bar there (points).
+#: Length and width of that colour bar (points).
 BAR_LENGTH, BAR_WIDTH = 125.0, 8.0
 MM_PER_INCH = 25.4
 
 
-#: The outlines that the legend explains, and the marker and its size (points) there; vehicles need no entry.
+#: Outlines explained by the legend, with marker and size (points); vehicles need no entry.
 OUTLINE_ENTRIES = (
     ("pedestrian", ELLIPSE, ELLIPSE, 5.5),
     ("two-wheeler", LOZENGE, LOZENGE * np.array([2.2, 1.0]), 9.0),
@@ -59,7 +59,7 @@ def draw_legend(
     forecast: Forecast | None,
     overlay: Sequence[Line2D] = (),
 ) -> None:
-    """Draw the legend below the scene, on the left: of agents ``rows``, true ``futures`` and ``overlay``."""
+    """Draw the legend for agents ``rows``, true ``futures`` and ``overlay`` below the scene, on the left."""
     lines = _line_entries(view, scenario, np.intersect1d(rows, futures), forecast)
     entries = [*_agent_entries(view, scenario, rows), *lines, *overlay]
     has_bar = forecast is not None and forecast.probability.shape[1] > 1
@@ -67,7 +67,7 @@ def draw_legend(
 
 
 def draw_entries(axes: Axes, view: View, entries: Sequence[Line2D], share: float = 1.0) -> None:
-    """Draw a legend of ``entries`` below the scene, on the left, in at most that ``share`` of its width."""
+    """Draw a legend of ``entries`` below the scene, on the left, within a ``share`` of its width."""
     room = share * 2 * view.radius * view.points_per_metre
     most = math.ceil(len(entries) / LEGEND_ROWS)
     _draw_columns(axes, view.theme.ink, entries, most, room, (0.0, -0.012))
@@ -81,7 +81,7 @@ def _draw_columns(
     room: float,
     corner: tuple[float, float],
 ) -> np.ndarray:
-    """Draw a legend in as many columns, at ``most``, as have ``room`` (points); return its size ``[2]``.
+    """Draw a legend in as many columns (at ``most``) as fit in ``room`` (points); return its size ``[2]``.
 
     Args:
         corner: its upper left corner in fractions of ``axes``.
@@ -114,7 +114,7 @@ def legend_alone(figure: Figure, width_mm: float | None = None) -> Figure:
     """Reduce a picture of ``draw_scene`` or ``draw_lane_map`` to its legend and colour bar.
 
     Args:
-        width_mm: of the figure, by default that of the picture; the entries fill as many rows as they need.
+        width_mm: width of the figure, by default the picture's; entries take as many rows as needed.
 
     Example:
         >>> save_scene(legend_alone(draw_scene(scenario, forecast), 85.0), "legend.pdf")  # doctest: +SKIP
@@ -170,7 +170,7 @@ def _agent_entries(view: View, scenario: Scenario, rows: np.ndarray) -> list[Lin
 def _line_entries(
     view: View, scenario: Scenario, futures: np.ndarray, forecast: Forecast | None
 ) -> list[Line2D]:
-    """Return entries for histories, true futures and bands; the colour bar is that of predictions."""
+    """Return entries for histories, true futures and bands; the colour bar explains predictions."""
     focal = view.theme.role[Role.FOCAL]
     entries = [Line2D([], [], color=focal, linewidth=2.4, alpha=0.6, label="history")]
     has_truth = scenario.tracks.valid[futures, scenario.num_observed :].any(axis=1)

@@ -17,7 +17,7 @@ from trajpred.viz.agent_layer import CHEVRON
 from trajpred.viz.style import DASH, PAINT, SOLID, TINTS, Layer, mark_strokes, paint_of
 from trajpred.viz.view import View, add_lines, add_polygons, legend_marker
 
-#: Half the distance between the two lines of a double mark (points): to scale they would merge.
+#: Half the distance between the lines of a double mark (points): to scale they would merge.
 DOUBLE_GAP = 0.85
 #: Lanes shorter than this on paper (points) get no arrow.
 MIN_ARROW_LANE = 22.0
@@ -27,14 +27,14 @@ ARROW_LENGTH = 5.0
 ARROW_WIDTH = 3.6
 #: Names of ``TINTS`` in the legend.
 TINT_NAMES = ("bus lane", "bicycle lane", "intersection")
-#: Lanes further from all others than this (metres) are another part of a map.
+#: Lanes farther from all others than this (metres) are a separate part of a map.
 PART_GAP_M = 200.0
 #: Distance between the bars of a crossing (metres); half of it is paint.
 BAR_PITCH_M = 1.2
 
 
 def draw_map(axes: Axes, view: View, lanes: LaneMap) -> None:
-    """Draw the elements of ``lanes`` that touch the view, bottom layer first; an empty map draws nothing."""
+    """Draw the elements of ``lanes`` that touch the view, bottom layer first; nothing for an empty map."""
     areas = view.visible(polylines(lanes.drivable_area))
     # Edges first: where two areas abut, the fill of the second hides the line between them.
     edges = [np.concatenate((area, area[:1])) for area in areas]
@@ -64,7 +64,7 @@ def _fill(axes: Axes, polygons: list[np.ndarray], color: str, layer: float) -> N
 
 def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
     lines = view.visible(polylines(lanes.centerline))
-    # Without boundaries the centrelines are the whole map and are drawn stronger.
+    # Without boundaries, centrelines are the whole map and are drawn stronger.
     if lanes.left_boundary.lengths.any():
         color = view.theme.centerline
         width = 0.6
@@ -84,7 +84,7 @@ def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
 
 
 def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
-    """Draw lane boundaries as painted: one collection for each line of each mark type."""
+    """Draw lane boundaries as painted: one collection per line of each mark type."""
     lines, marks = boundaries(view, lanes)
     for mark in np.unique(marks).tolist():
         rows = np.flatnonzero(marks == mark).tolist()
@@ -111,7 +111,7 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
 
 
 def draw_links(axes: Axes, view: View, lanes: LaneMap) -> list[Line2D]:
-    """Mark where lane segments follow each other, and where lanes end without a successor.
+    """Mark links between lane segments, and lanes that end without a successor.
 
     Returns: entries for the legend.
     """
@@ -148,7 +148,7 @@ def map_entries(view: View, lanes: LaneMap) -> list[Line2D]:
 
 
 def map_parts(lanes: LaneMap) -> list[np.ndarray]:
-    """Return the extents ``[2, 2]`` (low, high) of the parts of a map, that with the most lanes first.
+    """Return the extents ``[2, 2]`` (low, high) of the parts of a map, the one with most lanes first.
 
     Parts are more than :data:`PART_GAP_M` apart.
     """
@@ -217,7 +217,7 @@ def crossings(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], list[np.nda
 
 
 def boundaries(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return every lane boundary in view once, with its own lane on the right, and its mark ``[M]``.
+    """Return every lane boundary in view once, with its lane on the right, and its mark ``[M]``.
 
     Neighbouring lanes both list the boundary they share; drawn twice, its dashes would fill up. Inside
     intersections only painted boundaries are kept.
@@ -229,7 +229,7 @@ def boundaries(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], np.ndarray
     painted = np.array(has_paint, np.bool_)
     unpainted = ~painted & ~np.tile(lanes.is_intersection, 2)
     first_of_ends: dict[tuple[Any, ...], int] = {}
-    # Painted boundaries first, so that paint wins where the two lanes disagree.
+    # Painted boundaries first, so that paint wins if the two lanes disagree.
     for row in (*np.flatnonzero(painted), *np.flatnonzero(unpainted)):
         if view.touches(lines[row]):
             first_of_ends.setdefault(_rounded_ends(lines[row]), int(row))
@@ -238,7 +238,7 @@ def boundaries(view: View, lanes: LaneMap) -> tuple[list[np.ndarray], np.ndarray
 
 
 def _rounded_ends(line: np.ndarray) -> tuple[Any, ...]:
-    """Return the end points of ``line`` to 0.1 m, the same in either direction."""
+    """Return the end points of ``line`` to 0.1 m, independent of its direction."""
     ends = np.round(line[[0, -1]], 1).tolist()
     low, high = sorted(ends)
     return tuple(low), tuple(high)

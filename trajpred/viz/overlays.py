@@ -22,13 +22,13 @@ from trajpred.viz.view import View, add_lines, add_polygons, focal_position, per
 
 #: Senders with less than this fraction of the largest share are omitted.
 MIN_STRENGTH = 0.12
-#: Width (points) of modes without the removed road users: wider than the recorded ones with their borders.
+#: Width (points) of modes without the removed road users: wider than the original modes with borders.
 RIBBON_WIDTH = 6.5
 #: Opacity of such a mode at probability 0; at probability 1 it is opaque.
 WEAKEST_RIBBON = 0.15
 #: Dash and gap of the outlines of removed road users (points).
 REMOVED_DASHES = (0.0, (2.2, 1.1))
-#: Their width (points).
+#: Line width of these outlines (points).
 REMOVED_WIDTH = 1.6
 
 
@@ -37,7 +37,7 @@ def draw_attention(axes: Axes, view: View, scenario: Scenario, attention: Attent
 
     Width and opacity are proportional to the share.
 
-    Returns: the entry for the legend. Raises: DataError if ``attention`` is of another scenario.
+    Returns: the entry for the legend. Raises: DataError if ``attention`` is from another scenario.
     """
     same = attention.scenario_id == scenario.scenario_id
     require(same, "attention", f"is not of scenario {scenario.scenario_id}")
@@ -120,7 +120,7 @@ def _draw_totals(axes: Axes, view: View, agents: float, lanes: float) -> None:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The ``forecast`` of the same scenario without the tracks ``removed``."""
+    """The ``forecast`` of a scenario without the tracks ``removed``."""
 
     removed: tuple[str, ...]
     forecast: Forecast
@@ -164,7 +164,7 @@ def _forecast_row(forecast: Forecast, track_id: str) -> int:
 def draw_what_if(axes: Axes, view: View, scenario: Scenario, what_if: WhatIf) -> list[Line2D]:
     """Draw the focal agent's modes without the removed agents as ribbons, and the outlines of these agents.
 
-    Where both forecasts agree, the recorded mode lies on a ribbon.
+    Where both forecasts agree, the original mode lies on a ribbon.
 
     Returns: entries for the legend.
 

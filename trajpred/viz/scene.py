@@ -29,9 +29,9 @@ from trajpred.viz.overlays import WhatIf, draw_attention, draw_what_if
 from trajpred.viz.style import Theme, get_theme
 from trajpred.viz.view import MIN_RADIUS_M, View, fit, focal_position
 
-#: Width of a picture (inches), by default.
+#: Default width of a picture (inches).
 WIDTH = 7.2
-#: Room left and right of the scene, a square (inches).
+#: Room left and right of the square scene (inches).
 BORDER = 0.15
 #: Room for the caption above the scene (inches).
 ABOVE = 0.7
@@ -43,7 +43,7 @@ BELOW = 0.7
 PLAIN_BORDER = 0.01
 #: Smallest width of a picture (millimetres).
 MIN_WIDTH_MM = 20.0
-#: Room around a map that is drawn alone.
+#: Relative room around a map drawn alone.
 MAP_MARGIN = 1.05
 #: Scenes with a shorter side than this (points) are drawn as panels: short caption, no legend.
 SMALL_PANEL = 320.0
@@ -67,10 +67,10 @@ def draw_scene(
 
     Args:
         forecast: futures of some of the scenario's tracks; None draws the scenario alone.
-        tracks: ids of the tracks whose predicted and true futures are drawn; by default the focal and the
-            scored ones.
-        radius_m: half the side of a square around the focal agent; by default the square is chosen to
-            contain its history, future and forecasts.
+        tracks: ids of the tracks whose predicted and true futures are drawn; by default the focal and scored
+            ones.
+        radius_m: half the side of a square around the focal agent; by default the square contains its
+            history, future and forecasts.
         joint_mode: draw only this joint mode, one mode of every predicted agent, by probability from 0.
             Needs a joint forecast, see :meth:`Forecast.joint_mode`; not together with ``what_if``.
         what_if: also draw the focal agent's forecast without some road users.
@@ -79,17 +79,17 @@ def draw_scene(
         theme: ``light`` for paper, ``dark`` for dark screens.
         plain: draw the scene alone, without caption, legend and colour bar, see
             :func:`~trajpred.viz.legend_alone`.
-        width_mm: of a new figure, by default 183; text and lines keep their size, so that they match the
-            text around the figure.
+        width_mm: width of a new figure, by default 183; text and lines keep their size, to match the text
+            around the figure.
         axes: where to draw, for figures of several scenes; by default a new figure without a display.
             Caption, legend and colour bar lie outside the axes: leave room above and below. Panels below
             4.4 inches get a shorter caption, no legend and no colour bar.
 
     Returns: the figure drawn on. No global state of matplotlib changes, so this is safe while training.
 
-    Raises: DataError if forecast or attention are of another scenario, the forecast has no such joint mode,
+    Raises: DataError if forecast or attention are from another scenario, the forecast has no such joint mode,
         ``radius_m`` is not positive, ``width_mm`` is too small, or the theme is unknown; KeyError for an
-            unknown track.
+        unknown track.
 
     Example:
         >>> scenario = Scenario.from_arrays(np.zeros((1, 30, 2)), num_observed=20)
@@ -127,7 +127,7 @@ def draw_scene(
     if attention is not None:
         overlay.append(draw_attention(axes, view, scenario, attention))
     draw_scale_bar(axes, view)
-    if drawn is not None:  # last, because labels avoid the other texts
+    if drawn is not None:  # last, because labels avoid other text
         draw_modes(axes, view, scenario, drawn, predicted, focus=attention is not None)
     if plain:
         return _figure_of(axes)
@@ -159,7 +159,7 @@ def plot_scenario(
     theme: str = "light",
     **options: Any,
 ) -> Axes:
-    """Draw a scenario on pyplot's axes: a notebook displays the figure, elsewhere ``plt.show()`` does.
+    """Draw a scenario on pyplot axes; shown by a notebook, or elsewhere by ``plt.show()``.
 
     Args:
         scenario, forecast, theme, options: as for :func:`draw_scene`.
@@ -168,7 +168,7 @@ def plot_scenario(
     Returns: the axes drawn on, in the city frame (metres), to draw more on.
     """
     if ax is None:
-        # Imported late: pyplot keeps figures in a global list, which writing files and training must avoid.
+        # Import late: pyplot keeps figures in a global list, which writing files and training must avoid.
         import matplotlib.pyplot as plt
 
         plain = options.get("plain", False)
@@ -210,9 +210,9 @@ def draw_lane_map(
 
     Args:
         title: a line above the map.
-        frame: which coordinates the map is in, for the line below the title.
-        center, radius_m: the middle and half the side of the square that is drawn; by default the lanes fit,
-            of a map of several distant parts those of the largest one.
+        frame: description of the map's coordinates, for the line below the title.
+        center, radius_m: centre and half the side of the drawn square; by default it fits the lanes, or the
+            largest of several distant parts.
         theme, plain, width_mm: as for :func:`draw_scene`.
 
     Raises: DataError if there are no lanes, ``radius_m`` is not positive, or the theme is unknown.
@@ -303,7 +303,7 @@ def _scene_axes(
 
 
 def predicted_rows(scenario: Scenario, forecast: Forecast) -> np.ndarray:
-    """Return the rows of all tracks that have a forecast: a joint mode consists of all, scored or not."""
+    """Return the rows of all tracks with a forecast: a joint mode consists of all, scored or not."""
     return np.flatnonzero(forecast.rows(scenario.tracks.track_id) >= 0)
 
 

@@ -60,7 +60,8 @@ TINTS = ("BUS", "BIKE", "INTERSECTION")
 DASH = (0.0, (6.0, 5.0))
 SOLID = (0.0, ())
 
-#: Fixed, so that pictures are comparable; the square root spreads the low values typical of six modes.
+#: Colour scale, fixed to make pictures comparable; the square root spreads the low values typical of six
+#: modes.
 PROBABILITY_NORM = PowerNorm(0.5, vmin=0.0, vmax=1.0)
 PROBABILITY_TICKS = (0.0, 0.05, 0.2, 0.5, 1.0)
 #: Opacity of a mode at probability 0; at probability 1 it is opaque.
@@ -93,11 +94,11 @@ class Theme:
     partners: tuple[str, ...]  # futures of road users that meet the focal agent
     what_if: str  # the forecast without some road users
     attention: str  # never in the same picture as what_if
-    probability: Colormap  # on the scale of PROBABILITY_NORM; likelier has more contrast
+    probability: Colormap  # on the scale of PROBABILITY_NORM; likelier means more contrast
 
     @property
     def for_map(self) -> Theme:
-        """The theme for a map alone, with more contrast: elsewhere the road is the background."""
+        """The theme for a map alone, with more contrast: in other pictures the road is background."""
         return replace(
             self,
             ground=self.ground_edge,
@@ -193,7 +194,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 def get_theme(name: str) -> Theme:
-    """Return a theme by name. Raises: DataError listing the known names."""
+    """Return a theme by name. Raises: DataError that lists the known names."""
     require(name in THEMES, "theme", f"must be {' or '.join(THEMES)}, is {name!r}")
     return THEMES[name]
 
@@ -231,9 +232,9 @@ def mark_strokes(mark: int) -> tuple[tuple[int, bool], ...]:
 
 # ----------------------------------------------------------------------------------------------- fonts
 
-#: A font with a box for every character, which comes with matplotlib.
+#: matplotlib's font with a box for every character.
 BOXES = "Last Resort"
-#: In place of a character that no installed font has: matplotlib would warn, and draw a box.
+#: Replacement for characters missing in all installed fonts: matplotlib would warn and draw a box.
 UNKNOWN = "?"
 #: Weights by name, as font files state them.
 WEIGHTS = {"normal": 400, "bold": 700}
@@ -241,9 +242,9 @@ WEIGHTS = {"normal": 400, "bold": 700}
 
 @lru_cache(maxsize=1024)
 def legible(text: str, weight: str = "normal") -> tuple[str, FontProperties]:
-    """Return a text, and an installed font for it: matplotlib's own if that has all characters.
+    """Return a text and an installed font for it, matplotlib's own if that has all characters.
 
-    Of fonts that lack some, the one that has most is chosen, and the others are replaced by question marks.
+    If all fonts lack some characters, the one with most is chosen, and the rest become question marks.
     """
     characters = {*text, UNKNOWN}
     own: str = findfont(FontProperties(weight=weight))
@@ -268,7 +269,7 @@ def _installed(weight: int) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _characters_of(file: str) -> frozenset[str]:
-    """Return the characters of a font; none of one that cannot be read, or drawn at any size."""
+    """Return the characters of a font; none if it cannot be read or scaled."""
     with suppress(RuntimeError, OSError):
         font = get_font(file)
         if font.scalable:

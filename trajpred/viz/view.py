@@ -1,4 +1,4 @@
-"""The window of a picture on the city frame, and how lines and polygons are placed in it."""
+"""The window of a picture on the city frame, and lines and polygons in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.viz.style import LIGHT, Theme
 
-#: A stationary agent still gets some surroundings (metres).
+#: Least half side (metres), which gives a stationary agent some surroundings.
 MIN_RADIUS_M = 28.0
 #: Room around histories and futures for end markers and labels.
 MARGIN = 1.15
@@ -84,22 +84,22 @@ def fit(scenario: Scenario, *forecasts: Forecast) -> tuple[np.ndarray, float]:
 
 
 def add_lines(axes: Axes, lines: Iterable[np.ndarray], layer: float, **look: Any) -> None:
-    """Draw ``lines`` ``[P, 2]`` without changing the limits of ``axes``; ``look``: of a LineCollection."""
+    """Draw ``lines`` ``[P, 2]`` without changing the limits of ``axes``; ``look``: LineCollection options."""
     axes.add_collection(LineCollection(list(lines), zorder=layer, **look), autolim=False)
 
 
 def add_polygons(axes: Axes, polygons: Iterable[np.ndarray], layer: float, **look: Any) -> None:
-    """Draw ``polygons`` ``[V, 2]`` in the same way; ``look``: of a PolyCollection."""
+    """Draw ``polygons`` ``[V, 2]`` without changing the limits; ``look``: PolyCollection options."""
     axes.add_collection(PolyCollection(list(polygons), zorder=layer, **look), autolim=False)
 
 
 def legend_marker(label: str, marker: Any, size: float, color: str, **look: Any) -> Line2D:
-    """Return an entry for the legend: a marker of ``size`` points; ``look``: of a Line2D."""
+    """Return an entry for the legend: a marker of ``size`` points; ``look``: options of a Line2D."""
     return Line2D([], [], linestyle="none", label=label, marker=marker, markersize=size, color=color, **look)
 
 
 def percent(probability: float) -> str:
-    """Format a probability as a short label; small positive values become "<1%", never "0%"."""
+    """Format a probability as a short label; small positive values become "<1%", not "0%"."""
     if 0 < probability < 0.005:
         return "<1%"
     return f"{probability:.0%}"

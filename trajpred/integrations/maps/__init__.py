@@ -1,4 +1,4 @@
-"""Maps as vehicles and simulators have them: Lanelet2, OpenDRIVE, CommonRoad; and Argoverse 2's."""
+"""Maps of vehicles and simulators: Lanelet2, OpenDRIVE, CommonRoad; and Argoverse 2's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class MapFormat(NamedTuple):
     """An XML format of maps, registered under the root element of its files.
 
     Attributes:
-        name: for people.
-        code: returns the parts of a map from its root element.
+        name: for human readers.
+        code: function that returns the parts of a map from its root element.
     """
 
     name: str
@@ -45,7 +45,7 @@ class MapFile(NamedTuple):
     Attributes:
         format: its name.
         lanes: the map in metres.
-        frame: which coordinates of the file, or which projection of them, the map is in.
+        frame: the file's coordinates, or their projection, that the map is in.
         problems: the parts of the file that were left out.
     """
 
@@ -58,12 +58,12 @@ class MapFile(NamedTuple):
 def read_map(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> LaneMap:
-    """Read a map file of any known format, which its content tells, in metres.
+    """Read a map file of any known format, detected from the content, in metres.
 
     Broken parts of the file are left out with a warning that names them.
 
     Args:
-        origin, crs: where latitudes and longitudes of Lanelet2 are, see
+        origin, crs: projection of Lanelet2's latitudes and longitudes, see
             :func:`~trajpred.integrations.maps.lanelet2.project`; other formats are in metres.
 
     Raises: DataError naming the file and the field at fault, also if no lane is left.
@@ -76,7 +76,7 @@ def read_map(
 def read_map_file(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> MapFile:
-    """Read a map file as :func:`read_map` does; what was left out is returned instead of a warning."""
+    """Read a map file like :func:`read_map`, but return what was left out instead of warning."""
     given: dict[str, Any] = {"origin": origin, "crs": crs}
     # Damaged numbers may overflow; the result is checked.
     with readable(Path(path), "map"), np.errstate(all="ignore"):
@@ -99,7 +99,7 @@ def read_map_file(
 
 
 def require_origin(file: MapFile, path: str | Path, origin: tuple[float, float] | None) -> None:
-    """Raise DataError if a map is in degrees, and no origin says what positions in metres are relative to."""
+    """Raise DataError if a map is in degrees and the origin of positions in metres is unknown."""
     is_placed = file.format != "Lanelet2" or file.frame.startswith(lanelet2.LOCAL) or origin is not None
     if not is_placed:
         needed = "is in degrees: say by --origin LATITUDE LONGITUDE what x and y are relative to"
@@ -117,6 +117,6 @@ def write_map(lane_map: LaneMap, path: str | Path) -> None:
 
 
 def _require_none(projection: dict[str, Any], name: str) -> None:
-    """Require that no projection is given, for a format in metres."""
+    """Raise DataError if a projection is given for a format in metres."""
     for option, value in projection.items():
         require(value is None, option, f"is for latitudes and longitudes of Lanelet2: {name} is in metres")

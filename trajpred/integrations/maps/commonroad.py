@@ -10,7 +10,7 @@ from trajpred.errors import require
 from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type
 from trajpred.sources.reading import MapProblems, as_number, integer
 
-#: Lanelet types with a lane type of their own, and those that nobody drives on.
+#: Lanelet types with their own lane type, and those without traffic.
 LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}
 LEFT_OUT = {
     "sidewalk",
@@ -22,9 +22,9 @@ LEFT_OUT = {
     "busStop",
     "crosswalk",
 }
-#: Users of a lanelet in both directions that make it a lane in both.
+#: Bidirectional users that make a lanelet a lane in both directions.
 _VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
-#: Names for the lanelets that lead through an intersection, in earlier and later versions of the format.
+#: Elements for lanelets that lead through an intersection, in earlier and later versions of the format.
 _ONWARD = {
     "successorsLeft",
     "successorsStraight",
@@ -64,7 +64,7 @@ def _crossing_lanelets(root: Element, problems: MapProblems) -> set[int]:
 
 
 def _add_lanelet(parts: MapParts, element: Element, lanelet: int, crossing: set[int]) -> None:
-    """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings, or leave it."""
+    """Add a lanelet to the lanes (in both directions if used so) or to the crossings, or skip it."""
     types = {kind.text for kind in element.iterfind("laneletType")}
     is_crossing = "crosswalk" in types
     if types & LEFT_OUT and not is_crossing:
@@ -76,7 +76,7 @@ def _add_lanelet(parts: MapParts, element: Element, lanelet: int, crossing: set[
         return
     center = None
     if len(left) == len(right):
-        center = (left + right) / 2  # the points of both bounds belong together
+        center = (left + right) / 2  # points of both bounds correspond
     lane_type = "VEHICLE"
     for name, lane_kind in LANE_TYPE.items():
         if name in types:
@@ -103,10 +103,10 @@ def _add_lanelet(parts: MapParts, element: Element, lanelet: int, crossing: set[
 
 
 def _link(parts: MapParts, element: Element, lanelet: int, lanelets: set[int]) -> None:
-    """Set the successors and neighbours of a lanelet, in each direction that it is used in."""
+    """Set the successors and neighbours of a lanelet, in each direction of use."""
 
     def refs(path: str) -> list[int]:
-        """List the lanelets that elements refer to, without broken references."""
+        """List the lanelets referred to by elements, without broken references."""
         numbers = []
         for link in element.iterfind(path):
             name = f"{link.tag} {link.get('ref')} of lanelet {lanelet}"

@@ -58,7 +58,7 @@ def read(root: Element, origin: tuple[float, float] | None = None, crs: str | No
 
 
 def _lanelets(root: Element, parts: MapParts) -> list[Element]:
-    """Return the relations that are lanes or crossings, and record the numbers of all lanelets."""
+    """Return the relations that are lanes or crossings, and record all lanelets' ids."""
     relations = []
     for relation in _elements(root, "relation"):
         tags = _tags(relation)
@@ -77,7 +77,7 @@ def _lanelets(root: Element, parts: MapParts) -> list[Element]:
 
 
 def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> None:
-    """Add a lanelet to the lanes, in both directions if it is used so, or to the crossings."""
+    """Add a lanelet to the lanes (in both directions if used so) or to the crossings."""
     left = lanelet.left
     right = lanelet.right
     if lanelet.is_crossing:
@@ -92,7 +92,7 @@ def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> N
         lane_type=_lane_type(tags) or "VEHICLE",
         left_mark=left.mark(True),
         right_mark=right.mark(False),
-        # Autoware gives a turn direction to the lanelets of intersections alone.
+        # Autoware sets turn directions only for lanelets in intersections.
         is_intersection=True if tags.get("turn_direction") else None,
         lane_id=number,
     )
@@ -104,10 +104,10 @@ def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> N
 
 
 def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:
-    """Return the ways of two or more nodes, all of which are in the file, by their ids; and their frame.
+    """Return the ways of two or more nodes, all in the file, by id; and their frame.
 
-    Nodes without coordinates in that frame lie at NaN. Ways with an id, or a node, that the file has twice
-    with other content are left out.
+    Nodes without coordinates in that frame are NaN. Ways are left out if their id, or a node's, occurs twice
+    with different content.
     """
     nodes = _elements(root, "node")
     row = row_of(node.get("id", "") for node in nodes)
@@ -119,7 +119,7 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
     for way in ways:
         way_id = way.get("id", "")
         names = [nd.get("ref", "") for nd in way.iterfind("nd")]
-        if len(names) < 2 or not row.keys() >= {*names}:  # of extracts, which may bound no lanelet
+        if len(names) < 2 or not row.keys() >= {*names}:  # from extracts; may bound no lanelet
             continue
         if way_id not in unclear_ways and unclear.isdisjoint(names):
             refs[way_id] = names
@@ -136,7 +136,7 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
 
 
 def _contradictory(elements: list[Element]) -> set[str]:
-    """Return the ids that several elements have whose places or nodes differ; copies do not matter."""
+    """Return the ids shared by elements whose places or nodes differ; copies do not matter."""
     first: dict[str, tuple[str, ...]] = {}
     contradictory = set()
     for element in elements:
@@ -155,7 +155,7 @@ def _positions(
 ) -> tuple[NDArray[np.float64], str, str]:
     """Return the positions ``[N, 2]`` (metres) of nodes, NaN where unknown, their frame, and the keys.
 
-    Autoware's ``local_x`` and ``local_y`` are used if at least half of the nodes of ways, ``used`` ``[N]``,
+    Autoware's ``local_x`` and ``local_y`` are used if at least half of the nodes in ways (``used`` ``[N]``)
     have them.
     """
     local = np.full((len(nodes), 2), np.nan)
@@ -178,7 +178,7 @@ def _positions(
 
 
 def _coordinate(text: str | None, largest: float = np.inf) -> float:
-    """Return a coordinate, NaN if it is no finite number of at most ``largest``."""
+    """Return a coordinate, NaN unless it is a finite number of at most ``largest``."""
     try:
         value = float(text or "nan")
     except ValueError:
@@ -212,7 +212,7 @@ def _member(relation: Element, ways: dict[str, Way], role: str) -> Way:
 def _lane_type(tags: Tags) -> str | None:
     """Return the type of a lane; None if neither vehicles nor cyclists may use it.
 
-    Participants that are named replace those of the subtype, which is ``road`` by default.
+    Named participants replace those of the subtype, which is ``road`` by default.
     """
     lane_type = LANE_TYPE.get(tags.get("subtype", "road"))
     has_participants = False
@@ -238,7 +238,7 @@ def _lane_type(tags: Tags) -> str | None:
 
 
 def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> None:
-    """Link lanes that share a way, and those that begin at the nodes at which others end."""
+    """Link lanes that share a way, and lanes that begin at the nodes where others end."""
     starts = defaultdict(list)
     of_left = {}
     of_right = {}
@@ -253,7 +253,7 @@ def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> Non
 
 
 def _elements(root: Element, kind: str) -> list[Element]:
-    """Return the elements of a kind, except those that an editor has marked as deleted."""
+    """Return the elements of a kind, except those marked as deleted by an editor."""
     return [element for element in root.iterfind(kind) if element.get("action") != "delete"]
 
 
@@ -270,7 +270,7 @@ Ends = frozenset[str]
 class Way:
     """A way in its own direction or against it: its nodes, their positions ``[P, 2]``, and its tags.
 
-    ``coordinates`` names those of the nodes that the positions come from.
+    ``coordinates`` names the node coordinates that the positions come from.
     """
 
     name: str
@@ -293,7 +293,7 @@ class Way:
         return replace(self, nodes=self.nodes[::-1], line=self.line[::-1], forward=not self.forward)
 
     def mark(self, is_left: bool) -> str:
-        """Return the mark on one side of a lane; subtypes name the left one of two lines first."""
+        """Return the mark on one side of a lane; subtypes name the left of two lines first."""
         if self.tags.get("type") not in ("line_thin", "line_thick"):
             return "NONE"
         name = self.tags.get("subtype", "")
@@ -305,7 +305,7 @@ Bounds = tuple[Way, Way]
 
 @dataclass(frozen=True)
 class Lanelet:
-    """A lanelet: its number, tags and bounds, which may run in any direction until :func:`oriented`.
+    """A lanelet: its id, tags and bounds, which may run in any direction until :func:`oriented`.
 
     Raises: DataError if both bounds have no length.
     """
@@ -334,16 +334,16 @@ class Lanelet:
 
     @cached_property
     def simple(self) -> tuple[bool, bool]:
-        """Whether no outline crosses itself, of bounds in the same and in opposite directions."""
+        """Whether neither outline, with bounds in the same and in opposite directions, crosses itself."""
         left = self.left.line
         right = self.right.line
         return is_simple(left, right), is_simple(left, right[::-1])
 
     @property
     def possible_ends(self) -> set[Ends]:
-        """The pairs of nodes at both ends in either direction, unless its outline alone crosses itself.
+        """The pairs of nodes at both ends, for each direction unless only its outline crosses itself.
 
-        Two lanelets that cross on the same four nodes would confirm each other's diagonals.
+        Two lanelets that cross on four shared nodes would confirm each other's diagonals.
         """
         parallel, opposite = self.simple
         ends: set[Ends] = set()
@@ -359,7 +359,7 @@ class Lanelet:
 
 
 def oriented(lanelets: list[Lanelet]) -> list[Lanelet]:
-    """Turn the bounds of each lanelet into its driving direction: the files have them in any direction."""
+    """Turn each lanelet's bounds into its driving direction: files have them in any direction."""
     ends: Counter[Ends] = Counter()
     for lanelet in lanelets:
         ends.update(lanelet.possible_ends)
@@ -378,8 +378,8 @@ def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
     """Return whether the bounds of a lanelet run in the same direction.
 
     An outline that does not cross itself decides, unless lanelets before and after share both ends of the
-    crossed one and none of the other. If neither outline crosses itself, more shared ends decide, then nearer
-    ends: those of a sharp turn may be nearest crosswise.
+    crossed outline and none of the other. If neither crosses itself, more shared ends decide, then nearer
+    ends (ends of a sharp turn may be nearest crosswise).
     """
     own = lanelet.possible_ends
     shared_parallel = sum(ends[pair] - (pair in own) for pair in lanelet.parallel_ends)
@@ -406,7 +406,8 @@ def _is_clockwise(left: Way, right: Way) -> bool:
 
 # ------------------------------------------------------------------------------------------ projection
 
-#: Most degrees between a map and the origin of its frame: farther ones are of another map, or exchanged.
+#: Maximum degrees between a map and the origin of its frame: a farther origin belongs to another map, or is
+#: swapped.
 FARTHEST_DEG = 5.0
 
 
@@ -417,11 +418,11 @@ def project(
 
     Args:
         origin: latitude and longitude of the frame's origin; by default the middle of the points' extent.
-        crs: the projection, as pyproj understands it (``EPSG:32632``, ``+proj=tmerc …``), in any unit of
-            length; by default UTM in the zone of the origin, as Lanelet2's ``UtmProjector``.
+        crs: the projection in pyproj's notation (``EPSG:32632``, ``+proj=tmerc …``), in any unit of length;
+            by default UTM in the origin's zone, like Lanelet2's ``UtmProjector``.
 
-    Raises: DataError without pyproj, on an unknown projection or coordinates that are none, and on an origin
-        outside it.
+    Raises: DataError without pyproj, for an unknown projection or invalid coordinates, and for an origin
+        outside the projection.
     """
     try:
         from pyproj import CRS, Transformer
@@ -443,7 +444,7 @@ def project(
 
 
 def origin_of(degrees: NDArray[np.float64], origin: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the latitude and longitude of the origin of the frame, by default the middle of all points."""
+    """Return the latitude and longitude of the frame's origin, by default the middle of all points."""
     valid = degrees[np.isfinite(degrees).all(-1)]
     require(len(valid) > 0, "node.lat", "is in no node, with lon, a number of degrees up to 90")
     middle = (valid.min(axis=0) + valid.max(axis=0)) / 2
@@ -458,7 +459,7 @@ def origin_of(degrees: NDArray[np.float64], origin: tuple[float, float] | None) 
 
 
 def utm(lat: float, lon: float) -> str:
-    """Return the projection of UTM in the zone of a point; zones are wider off Norway and in Svalbard."""
+    """Return the UTM projection for the zone of a point; zones are wider off Norway and in Svalbard."""
     zone = min(int(lon + 180) // 6 + 1, 60)
     if 56 <= lat < 64 and 3 <= lon < 6:
         zone = 32
@@ -469,7 +470,7 @@ def utm(lat: float, lon: float) -> str:
 
 
 def from_utm(east: float, north: float, crs: str) -> tuple[float, float]:
-    """Return latitude and longitude of a place in UTM, in metres, of the projection ``crs``.
+    """Return latitude and longitude of a place in metres of the UTM projection ``crs``.
 
     Raises: DataError without pyproj.
     """

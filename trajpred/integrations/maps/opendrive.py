@@ -27,9 +27,9 @@ class LaneEnd(NamedTuple):
 
 
 def link_lanes(root: Element, roads: dict[str, Road], parts: MapParts) -> None:
-    """Link the lanes of ``parts`` as the file says, and leave out and record what cannot be linked.
+    """Link the lanes of ``parts`` as in the file, and leave out and record what cannot be linked.
 
-    Which end of the other road a lane leads to follows from where both lie, if the file contradicts that.
+    If the file contradicts the positions, these decide which end of the other road a lane leads to.
     """
     for road in roads.values():
         for sections in road.sides.values():
@@ -44,7 +44,7 @@ def link_lanes(root: Element, roads: dict[str, Road], parts: MapParts) -> None:
 
 
 def _link_lane(road: Road, place: Place, element: Element, roads: dict[str, Road], parts: MapParts) -> None:
-    """Link a lane to its predecessors and successors, in the sections or roads before and after its own."""
+    """Link a lane to its predecessors and successors, in the sections or roads before and after it."""
     for end, tag in ((START, "predecessor"), (END, "successor")):
         for link in element.iterfind(f"link/{tag}"):
             name = f"{tag} of lane {place[2]} of road {road.name}"
@@ -58,7 +58,7 @@ def _link_lane(road: Road, place: Place, element: Element, roads: dict[str, Road
 def _ends_beyond(
     road: Road, at: LaneEnd, other: int, roads: dict[str, Road], parts: MapParts
 ) -> list[LaneEnd]:
-    """Return the ends of lane ``other`` that may lie beyond an end of a lane of ``road``, the named first.
+    """Return the ends of lane ``other`` that may lie beyond an end of a lane of ``road``, named one first.
 
     Raises: DataError if there is no such lane.
     """
@@ -81,7 +81,7 @@ def _ends_in_next_road(
     if link is None:
         raise DataError(f"road {road.name} has no {tag}", field=f"road.{tag}")
     if link.get("elementType") == "junction":
-        return []  # its connections link the lanes
+        return []  # junction connections link the lanes
     within = link.get("elementS") is not None
     require(not within, "road.link", f"meets road {link.get('elementId', '')} between its ends")
     beyond = _road(link.get("elementId", ""), roads, parts)
@@ -99,7 +99,7 @@ def _road(name: str, roads: dict[str, Road], parts: MapParts) -> Road | None:
 
 
 def _ends_of(road: Road, lane: int, contact: bool) -> list[LaneEnd]:
-    """Return the ends of a lane at both ends of its road, the one at ``contact`` first.
+    """Return a lane's ends at both ends of its road, the one at ``contact`` first.
 
     Raises: DataError if the road has no such lane.
     """
@@ -115,7 +115,7 @@ def _link_connection(junction: Element, connection: Element, roads: dict[str, Ro
     incoming_name = connection.get("incomingRoad")
     onward_name = connection.get("connectingRoad", connection.get("linkedRoad"))
     if incoming_name is None or onward_name is None:
-        return  # of a virtual junction
+        return  # virtual junction
     name = f"connection {connection.get('id', '')} of junction {junction.get('id', '')}"
     with parts.problems.leaving_out("link", name):
         within = junction.get("type") == "virtual" and incoming_name == junction.get("mainRoad")
@@ -139,9 +139,9 @@ def _link_connection(junction: Element, connection: Element, roads: dict[str, Ro
 
 
 def _connect(lanes: dict[Hashable, Lane], ends: list[LaneEnd], others: list[LaneEnd]) -> None:
-    """Link the two of the ends that meet, of those between which traffic can flow; the first ones are named.
+    """Link the two ends that meet, among those between which traffic can flow; named ends come first.
 
-    Raises: DataError if traffic cannot flow between the named ends, and no other ones touch.
+    Raises: DataError if traffic cannot flow between the named ends, and no others touch.
     """
     pairs: list[tuple[LaneEnd, LaneEnd]] = []
     gaps: list[float] = []
@@ -167,7 +167,7 @@ def _connect(lanes: dict[Hashable, Lane], ends: list[LaneEnd], others: list[Lane
 
 
 def _flows(lanes: dict[Hashable, Lane], before: LaneEnd, after: LaneEnd) -> bool:
-    """Return whether traffic leaves the one lane at its end, and enters the other one there."""
+    """Return whether traffic leaves one lane at its end and enters the other there."""
     # Along the reference line (True) a lane ends at END and begins at START, against it the other way round.
     return (before.place, before.end) in lanes and (after.place, not after.end) in lanes
 
@@ -189,7 +189,7 @@ MAX_POINTS = 2**22
 
 
 def read(root: Element) -> MapParts:
-    """Return the lanes and crossings of a map, in its own coordinates moved by the offset of its header.
+    """Return the lanes and crossings of a map, in the file's coordinates moved by its header's offset.
 
     Broken roads, lanes, links and crossings are left out. Raises: DataError if the map is too large.
     """
@@ -230,7 +230,7 @@ def _read_road(
 
 
 def _add_crossings(road: Road, parts: MapParts) -> None:
-    """Add the rectangle around each crosswalk, by its two sides that lead across the road."""
+    """Add each crosswalk's rectangle, by its two sides that lead across the road."""
     for element in road.element.iterfind("objects/object[@type='crosswalk']"):
         name = f"{element.get('id', '')} of road {road.name}"
         with parts.problems.leaving_out("crossing", name):
@@ -257,7 +257,7 @@ def _crossing_edges(line: RoadLine, element: Element) -> tuple[Line, Line]:
 
 
 def _corners(line: RoadLine, element: Element) -> Line:
-    """Return the corners ``[C, 2]`` of the outline of an object, by default of its length and width."""
+    """Return the corners ``[C, 2]`` of an object's outline, by default from its length and width."""
     on_road = _pairs(element, "cornerRoad", "s", "t")
     if len(on_road):
         return line.at(*on_road.T)

@@ -16,7 +16,7 @@ from trajpred.errors import DataError, require
 from trajpred.integrations.maps.segments import Lane, mark_type
 from trajpred.sources.reading import MapProblems, integer, number
 
-#: Largest distance (metres) of a curve from the chords between its points.
+#: Largest distance (metres) between a curve and its chords.
 TOLERANCE_M = 0.01
 #: Shortest chord (metres).
 MIN_STEP_M = 0.1
@@ -33,7 +33,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cubics:
-    """Cubic polynomials a + b ds + c ds² + d ds³, one after another; ds counts from the start of each.
+    """Cubic polynomials a + b ds + c ds² + d ds³, one after another; ds counts from each start.
 
     Attributes:
         start: ``[N]`` metres, ascending.
@@ -77,7 +77,7 @@ class RoadLine:
 
     @classmethod
     def of(cls, road: Element, stations: Sequence[float], frame: Pose[np.ndarray]) -> RoadLine:
-        """Sample the line of ``road``, whose coordinates are in ``frame``, also at ``stations`` (metres).
+        """Sample the line of ``road``, with coordinates in ``frame``, also at ``stations`` (metres).
 
         Raises: DataError naming the element at fault.
         """
@@ -115,7 +115,7 @@ class RoadLine:
         return RoadLine(self.s[kept], self.xy[kept], self.heading[kept])
 
     def aside(self, t: Values) -> Values:
-        """Return the points ``[S, 2]`` that lie ``t`` ``[S]`` metres to the left of the line."""
+        """Return the points ``[S, 2]`` at ``t`` ``[S]`` metres to the left of the line."""
         return self.xy + t[:, None] * unit_vector(self.heading + np.pi / 2)
 
     def at(self, s: Values, t: Values) -> Values:
@@ -226,15 +226,15 @@ LANE_TYPE = {
     "biking": "BIKE",
     "bus": "BUS",
 }
-#: Lanes that are nowhere wider (metres) than this are left out, and so are crosswalks.
+#: Lanes and crosswalks that are nowhere wider than this (metres) are left out.
 NARROW_M = 0.1
 #: The first end of a road along its reference line.
 START = False
 #: The last end of a road along its reference line.
 END = True
-#: The elements of the lanes on the left of a road, whose numbers are positive, and on the right.
+#: Elements with the lanes on the left of a road, whose numbers are positive, and on the right.
 SIDES = {1: "left", -1: "right"}
-#: A lane: road, section on its side of the road, number.
+#: Identifies a lane: road, section on its side of the road, number.
 Place = tuple[str, int, int]
 
 
@@ -251,7 +251,7 @@ class Section:
     def of(cls, element: Element, side: int, start: float, end: float) -> Section:
         """Read the lanes of a section at a side of the road.
 
-        Raises: DataError on a lane without a number, or with one of the other side.
+        Raises: DataError for a lane without a number, or with a number of the other side.
         """
         lanes = {}
         for lane in element.iterfind("center/lane"):
@@ -270,7 +270,7 @@ class Section:
         return sorted((lane for lane in self.lanes if lane != 0), key=abs)
 
     def borders(self, s: Values, center: Values) -> dict[int, Values]:
-        """Return how far to the left of the line the outer border ``[S]`` of each lane is; 0: ``center``."""
+        """Return each lane's outer border ``[S]``, in metres to the left of the line; 0: ``center``."""
         borders = {0: center}
         inner = center
         for lane in self.outward:
@@ -286,7 +286,7 @@ class Section:
         if width or not border:
             return inner + side * np.maximum(Cubics.of(width, "sOffset")(s - self.start), 0.0)
         offset = Cubics.of(border, "sOffset")(s - self.start)
-        # Some files have all borders without a sign: those of one side would lie within its inner ones.
+        # Some files have unsigned borders: on one side they would lie inside inner borders.
         outward = side * (center + offset - inner).mean()
         outward_mirrored = side * (center - offset - inner).mean()
         is_unsigned = outward < -NARROW_M and outward_mirrored > NARROW_M
@@ -299,7 +299,7 @@ class Section:
 class Road:
     """A road: its name, element, reference line, and sections along it, on the left (1) and the right (-1).
 
-    Sections that are valid for one side only cut that side alone.
+    Sections valid for one side only cut only that side.
     """
 
     name: str
@@ -309,7 +309,7 @@ class Road:
 
     @classmethod
     def of(cls, element: Element, frame: Pose[np.ndarray]) -> Road:
-        """Read a road whose coordinates are in ``frame``. Raises: DataError naming the element at fault."""
+        """Read a road with coordinates in ``frame``. Raises: DataError naming the element at fault."""
         name = element.get("id", "")
         length = number(element, "length")
         elements = sorted(element.iterfind("lanes/laneSection"), key=lambda section: number(section, "s"))
@@ -333,34 +333,34 @@ class Road:
         return cls(name, element, RoadLine.of(element, sorted(stations), frame), sides)
 
     def offset(self, s: Values) -> Values:
-        """Return how far to the left of the line the centre of the lanes is at ``s`` ``[S]``, in metres."""
+        """Return the offset of the lanes' centre at ``s`` ``[S]``, in metres to the left of the line."""
         offset = Cubics.of(self.element.findall("lanes/laneOffset"), "s")
         return np.where(s < offset.start[0] - 1e-9, 0.0, offset(s))
 
     def sections(self, lane: int) -> list[Section]:
-        """Return the sections of the side on which lanes of this number are."""
+        """Return the sections on the side of lanes with this number."""
         return self.sides[1 if lane > 0 else -1]
 
     @property
     def most_lanes(self) -> int:
-        """The largest number of lanes of both sides."""
+        """The largest number of lanes on both sides together."""
         total = 0
         for sections in self.sides.values():
             total += max((len(section.lanes) for section in sections), default=0)
         return total
 
     def place(self, end: bool, lane: int) -> Place:
-        """Return where a lane of this number would be at an end of the road."""
+        """Return the place that a lane with this number would have at an end of the road."""
         section = len(self.sections(lane)) - 1 if end == END else 0
         return self.name, section, lane
 
     def has_lane(self, end: bool, lane: int) -> bool:
-        """Return whether the road has a lane of this number at one of its ends."""
+        """Return whether the road has a lane with this number at one of its ends."""
         sections = self.sections(lane)
         return bool(sections) and lane in sections[-1 if end == END else 0].lanes
 
     def beside(self, place: Place, forward: bool) -> tuple[Place | None, Place | None]:
-        """Return the lanes to the left and to the right of one, seen in its direction of traffic."""
+        """Return the lanes to the left and right of a lane, in its direction of traffic."""
         name, index, lane = place
         section = self.sections(lane)[index]
         lanes = section.outward
@@ -439,7 +439,7 @@ def _lanes_of_section(
 
 
 def _record_no_length(road: Road, index: int, section: Section, problems: MapProblems) -> None:
-    """Record a section of no length, if road users drive on a lane of it."""
+    """Record a section without length if it has a lane for traffic."""
     kinds = {lane.get("type", "") for lane in section.lanes.values()}
     name = f"{index} of road {road.name}"
     if kinds & LANE_TYPE.keys() and not problems.has("lane section", name):
@@ -449,7 +449,7 @@ def _record_no_length(road: Road, index: int, section: Section, problems: MapPro
 def _mark(road: Road, section: Section, border: int, lane: int, problems: MapProblems) -> str:
     """Return the mark of a border in the middle of a section, seen from a lane beside it.
 
-    Files name the inner one of two lines first, and that of the centre the left one.
+    Files name the inner of two lines first, and for the centre the left one.
     """
     element = section.lanes.get(border)
     if element is None:

@@ -18,7 +18,7 @@ from trajpred.data.lane_map import MAX_ID, REACH_M, num_segments
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps.segments import CONNECTED_M, MIN_LANE_M, Lane, Line, MapParts, require_line
 
-#: The lane type of each type of features that are lanes.
+#: Lane type by feature type, for features that are lanes.
 LANE_TYPE = {
     "LANE_SURFACE_STREET": "VEHICLE",
     "LANE_SURFACE_UNSTRUCTURE": "VEHICLE",
@@ -26,10 +26,10 @@ LANE_TYPE = {
     "LANE_UNKNOWN": "VEHICLE",
     "LANE_BIKE_LANE": "BIKE",
 }
-#: The type of lanes in intersections, where files tell them apart.
+#: The type of lanes in intersections, in files that distinguish them.
 INTERSECTION = "LANE_SURFACE_UNSTRUCTURE"
 CROSSINGS = ("CROSSWALK", "CROSS_WALK")
-#: The mark of each type of boundaries; any other is unknown, as is the side on which passing is allowed.
+#: Mark by boundary type; others are unknown, as is the side on which passing is allowed.
 MARK_TYPE = {
     "ROAD_LINE_BROKEN_SINGLE_WHITE": "DASHED_WHITE",
     "ROAD_LINE_SOLID_SINGLE_WHITE": "SOLID_WHITE",
@@ -47,7 +47,7 @@ BOUNDARY_M = (0.5, 10.0)
 STATION_M = 2.0
 #: Least and greatest distance (metres) between the centrelines of neighbours.
 BESIDE_M = (1.5, 6.0)
-#: Metres by which the nearest point of a neighbour may lie ahead or behind.
+#: Maximum distance (metres) of a neighbour's nearest point ahead or behind.
 AHEAD_M = 1.0
 #: Cosine of the greatest angle between neighbours.
 PARALLEL = np.cos(np.pi / 6)
@@ -63,7 +63,7 @@ def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
         features: the map features of a scene.
         seen: ``[N, 2]`` metres, the positions of road users.
 
-    Broken features are left out. Raises: DataError if the features are no dict.
+    Broken features are left out. Raises: DataError if the features are not a dict.
     """
     require(type(features) is dict, "map_features", "must be a dict")
     parts = MapParts(frame="the file's own")
@@ -105,7 +105,7 @@ def _kind(feature: Any) -> str:
 
 
 def _points(feature: Mapping[str, Any], name: str) -> Line:
-    """Return the points ``[P, 2]`` of a line or polygon. Raises: DataError if they are none."""
+    """Return the points ``[P, 2]`` of a line or polygon. Raises: DataError if they are invalid."""
     require(name in feature, name, "is missing")
     points = as_array(feature[name], np.float64, name)
     is_line = points.ndim == 2 and points.shape[1] in (2, 3)
@@ -114,7 +114,7 @@ def _points(feature: Mapping[str, Any], name: str) -> Line:
 
 
 class _Near:
-    """Where road users are: lines within :data:`~trajpred.data.lane_map.REACH_M` of them are kept."""
+    """The area near road users: lines within :data:`~trajpred.data.lane_map.REACH_M` of them are kept."""
 
     def __init__(self, seen: NDArray[np.float64]) -> None:
         places = np.unique(np.round(seen / GRID_M), axis=0) * GRID_M
@@ -128,7 +128,7 @@ class _Near:
 
 
 class _Segment(NamedTuple):
-    """A segment of a lane: the part of it, its centreline, and where it begins and ends along the lane."""
+    """A segment of a lane: its number, its centreline, and where it begins and ends along the lane."""
 
     lane: _SourceLane
     part: int
@@ -152,7 +152,7 @@ class _SourceLane:
 
     Attributes:
         line: ``[P, 2]`` metres, the centreline without repeated points.
-        index: ``[P]`` the points of the line in the file.
+        index: ``[P]`` indices of these points in the file.
     """
 
     name: str
@@ -163,7 +163,7 @@ class _SourceLane:
 
     @classmethod
     def of(cls, name: str, kind: str, feature: Mapping[str, Any]) -> _SourceLane | None:
-        """Read a lane; None for one without length, as there are at the edge of a map. Raises: DataError."""
+        """Read a lane; None for one without length, as at the edge of a map. Raises: DataError."""
         points = _points(feature, "polyline")
         differs = np.ones(len(points), np.bool_)
         differs[1:] = norm(np.diff(points, axis=0)) > MIN_LANE_M
@@ -198,7 +198,7 @@ class _SourceLane:
         return [str(name) for name in self.items(field)]
 
     def items(self, field: str) -> list[Any]:
-        """Return the items of a field, which may be missing. Raises: DataError if it is no list."""
+        """Return the items of a field, which may be missing. Raises: DataError if it is not a list."""
         items = self.feature.get(field)
         if items is None:
             return []
@@ -207,12 +207,12 @@ class _SourceLane:
         return list(items)
 
     def beside(self, side: str) -> list[_Beside]:
-        """Return the lanes that the file has beside this one."""
+        """Return the lanes that the file lists beside this one."""
         return [_Beside.of(item, "feature_id", "self") for item in self.items(f"{side}_neighbor")]
 
 
 class _Beside(NamedTuple):
-    """What lies beside a part of a lane, from one of the file's points to another."""
+    """A neighbour or boundary beside a part of a lane, between two of the file's points."""
 
     name: str
     first: float
@@ -220,7 +220,7 @@ class _Beside(NamedTuple):
 
     @classmethod
     def of(cls, item: Any, name: str, prefix: str) -> _Beside:
-        """Read a record of the file, or a name that is beside the whole lane. Raises: DataError."""
+        """Read a record of the file, or a name that applies to the whole lane. Raises: DataError."""
         if type(item) is not dict:
             return cls(str(item), 0, np.inf)
         try:
@@ -233,7 +233,7 @@ class _Beside(NamedTuple):
 
 
 def _onward(lanes: dict[str, _SourceLane]) -> dict[str, list[str]]:
-    """Return the successors of each lane: the file's or, if it has none, those that begin at its end."""
+    """Return each lane's successors: the file's or, if it has none, lanes that begin at its end."""
     onward: dict[str, list[str]] = defaultdict(list)
     for lane in lanes.values():
         onward[lane.name] += lane.names("exit_lanes")
@@ -257,7 +257,7 @@ def _neighbors(
 ) -> dict[tuple[str, int], dict[str, tuple[str, int]]]:
     """Return the segments to the left and right of the middle of each segment, by side.
 
-    They are parallel; where the file has any neighbours, they are among these.
+    They are parallel and, if the file lists any neighbours, among these.
     """
     found: dict[tuple[str, int], dict[str, tuple[str, int]]] = defaultdict(dict)
     if not segments:
@@ -298,7 +298,7 @@ def _pose(
 
 
 def _is_listed(segment: _Segment, name: str, side: str) -> bool:
-    """Return whether the file has a lane beside the middle of a segment."""
+    """Return whether the file lists a lane beside the middle of a segment."""
     index = segment.lane.file_index(segment.middle)
     for other in segment.lane.beside(side):
         if other.name == name and other.first <= index <= other.last:
@@ -337,11 +337,10 @@ def _lane(
 
 
 def _boundary(segment: _Segment, side: str, features: dict[str, Any]) -> tuple[Line, str]:
-    """Return the boundary on one side of a segment, and its mark; no points where the file has none.
+    """Return the boundary on one side of a segment, and its mark; no points if the file has none.
 
-    It is where lines across the centreline meet the lane's polygon, or the road lines and edges that the
-    file has on that side. Between them, and up to the ends, the distance from the centreline is
-    interpolated.
+    It is where lines across the centreline meet the lane's polygon, or the road lines and edges listed on
+    that side. In between, and up to the ends, the distance from the centreline is interpolated.
     """
     lane = segment.lane
     length = segment.end - segment.start
@@ -378,7 +377,7 @@ def _boundary(segment: _Segment, side: str, features: dict[str, Any]) -> tuple[L
 
 
 def _distances(place: Line, aside: Line, line: Line, closed: bool = False) -> NDArray[np.float64]:
-    """Return how far a line is from each point ``[N, 2]`` in a direction; NaN where it is not there."""
+    """Return the distance from each point ``[N, 2]`` to a line in a direction; NaN where they do not meet."""
     if closed:
         line = np.concatenate((line, line[:1]))
     require_line(line, "boundary")
@@ -392,7 +391,7 @@ def _distances(place: Line, aside: Line, line: Line, closed: bool = False) -> ND
 def _long_sides(polygon: Line) -> tuple[Line, Line]:
     """Return the long sides of a crossing, in the same direction. Raises: DataError if it has no area.
 
-    Those of its corners, if there are four, otherwise those of the narrowest rectangle around it.
+    They are sides between its corners if there are four, otherwise of the narrowest rectangle around it.
     """
     require_line(polygon, "polygon")
     if np.array_equal(polygon[0], polygon[-1]):

@@ -21,16 +21,16 @@ from trajpred.sources.reading import MapProblems, integer, require_lanes
 
 #: Longest lane (metres).
 MAX_LANE_M = 1e5
-#: Shorter lines (metres) are points.
+#: Lines shorter than this (metres) are points.
 MIN_LANE_M = 1e-6
-#: Two ends of lanes are connected within this distance (metres).
+#: Lane ends within this distance (metres) are connected.
 CONNECTED_M = 0.1
-#: The mark type, without its colour, of each name that formats give to marks.
+#: Mark types without colour, by the names used in the formats.
 _MARKS = {
     "solid": "SOLID", "dashed": "DASHED", "botts_dots": "DASHED", "solid_solid": "DOUBLE_SOLID",
     "dashed_dashed": "DOUBLE_DASH", "solid_dashed": "SOLID_DASH", "dashed_solid": "DASH_SOLID",
 }  # fmt: skip
-#: The same two lines, listed from the other side.
+#: Names of two lines, listed from the other side.
 _FAR_FIRST = {"SOLID_DASH": "DASH_SOLID", "DASH_SOLID": "SOLID_DASH"}
 _NO_MARKS = ("none", "no_marking", "curb", "lowered_curb", "grass", "edge")
 
@@ -42,14 +42,14 @@ class Lane:
     """A lane in driving direction; its neighbours and successors are given by the keys of other lanes.
 
     Attributes:
-        left: ``[P, 2]`` metres, the left boundary; without points where it is not known.
-        right: ``[P, 2]`` metres, the right boundary; without points where it is not known.
-        center: ``[P, 2]``; by default halfway between the boundaries, which are then known.
-        lane_type: of ``LANE_TYPES``.
-        left_mark: of ``MARK_TYPES``.
-        right_mark: of ``MARK_TYPES``.
-        is_intersection: None where the file says nothing; if it never does, lanes that cross others are.
-        lane_id: the number of the file; by default the next free one.
+        left: ``[P, 2]`` metres, the left boundary; without points if unknown.
+        right: ``[P, 2]`` metres, the right boundary; without points if unknown.
+        center: ``[P, 2]``; by default halfway between the boundaries, which must then be known.
+        lane_type: one of ``LANE_TYPES``.
+        left_mark: one of ``MARK_TYPES``.
+        right_mark: one of ``MARK_TYPES``.
+        is_intersection: None if the file does not say; if it never does, True for lanes that cross others.
+        lane_id: the file's id; by default the next free one.
 
     Raises: DataError if a line is damaged or too long, or the lane has no length.
     """
@@ -83,7 +83,7 @@ class Lane:
         return midline(self.left, self.right)
 
     def backward(self) -> Lane:
-        """Return the lane in the other direction, without number and successors."""
+        """Return the lane in the opposite direction, without id and successors."""
         return replace(
             self,
             left=self.right[::-1],
@@ -100,13 +100,13 @@ class Lane:
 
 @dataclass
 class MapParts:
-    """What the reader of a format finds in a file.
+    """The content of a file, found by the reader of its format.
 
     Attributes:
-        frame: which coordinates of the file, or which projection of them, the lanes are in.
-        lanes: by keys of the format.
-        crossings: the two long sides ``[P, 2]`` (metres) of each.
-        numbers: of the elements of the file, also of those that are no lanes: no other lane gets them.
+        frame: the file's coordinates, or their projection, that the lanes are in.
+        lanes: lanes by the format's keys.
+        crossings: the two long sides ``[P, 2]`` (metres) of each crossing.
+        numbers: ids of the file's elements, including those that are not lanes: no other lane gets them.
         problems: what was left out.
     """
 
@@ -117,9 +117,9 @@ class MapParts:
     problems: MapProblems = field(default_factory=MapProblems)
 
     def element_id(self, text: str | None, name: str) -> int:
-        """Return and keep the number of an element.
+        """Return and record the id of an element.
 
-        Raises: DataError about the field ``name`` if it is no integer or too large.
+        Raises: DataError about the field ``name`` if it is not an integer or too large.
         """
         value = integer(text, name)
         require(abs(value) <= MAX_ID, name, f"must be at most {MAX_ID}")
@@ -149,10 +149,10 @@ def require_length(line: Line, other: Line, name: str) -> None:
 
 
 def mark_type(name: str, color: str | None = None, near_first: bool = True) -> str:
-    """Return the type of a mark that a format calls ``name``, such as ``solid_dashed``; white by default.
+    """Return the mark type for a format's ``name``, such as ``solid_dashed``; white by default.
 
     Args:
-        near_first: whether ``name`` begins with the line next to the lane, as the names of types do.
+        near_first: whether ``name`` begins with the line next to the lane, like the names of types.
     """
     if name in _NO_MARKS:
         return "NONE"
@@ -168,10 +168,10 @@ def mark_type(name: str, color: str | None = None, near_first: bool = True) -> s
 
 
 def lane_map_of(parts: MapParts) -> LaneMap:
-    """Build a map: lanes are cut as :meth:`LaneMap.from_centerlines` does.
+    """Build a map; lanes are cut as in :meth:`LaneMap.from_centerlines`.
 
-    The first segment of a lane has the number of the file, the others the numbers after the largest.
-    Links to lanes that are not in the file are omitted; predecessors follow from successors.
+    The first segment of a lane has the file's id, the others ids after the largest. Links to lanes missing in
+    the file are omitted; predecessors follow from successors.
 
     Raises: DataError naming the field at fault, also if there is no lane.
     """
@@ -217,13 +217,13 @@ def lane_map_of(parts: MapParts) -> LaneMap:
 
 
 def _codes(names: list[str], types: tuple[str, ...], sizes: list[int]) -> NDArray[np.int8]:
-    """Return the index in ``types`` of the name of each lane, for each of its segments."""
+    """Return the index in ``types`` of each lane's name, for each of its segments."""
     codes = np.array([types.index(name) for name in names], np.int8)
     return np.repeat(codes, sizes)
 
 
 def _cut(lines: list[Line], sizes: list[int]) -> Ragged:
-    """Cut each line into as many pieces as its lane has segments."""
+    """Cut each line into its lane's number of segments."""
     pieces: list[Line] = []
     for line, size in zip(lines, sizes, strict=True):
         pieces += cut_line(line, size)
@@ -231,7 +231,7 @@ def _cut(lines: list[Line], sizes: list[int]) -> Ragged:
 
 
 def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]]:
-    """Return the ids of the segments of each lane; editors give negative numbers to unsaved elements."""
+    """Return the ids of each lane's segments; editors give negative ids to unsaved elements."""
     fresh = free_ids(taken)
     ids = []
     for lane in lanes:
@@ -245,7 +245,7 @@ def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]
 
 
 def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hashable]) -> list[list[int]]:
-    """Return the successors of each of the ``segments`` of a lane.
+    """Return the successors of each of a lane's ``segments``.
 
     They are the next segment and, at the end of the lane, the lanes ``keys``.
     """
@@ -265,14 +265,14 @@ def _beside(ids: dict[Hashable, list[int]], keys: list[Hashable]) -> NDArray[np.
     for segments, key in zip(ids.values(), keys, strict=True):
         beside = ids.get(key, [NO_LANE])
         for number in range(len(segments)):
-            # The middle of a segment is at the share (number + 1/2) / len(segments) of its lane.
+            # The middle of a segment is at the fraction (number + 1/2) / len(segments) of its lane.
             index = (2 * number + 1) * len(beside) // (2 * len(segments))
             neighbors.append(beside[index])
     return np.array(neighbors, np.int64)
 
 
 def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
-    """Return for each line whether another one crosses it, other than at an end of both."""
+    """Return whether each line is crossed by another, other than at an end of both."""
     import shapely
 
     shapes = [shapely.LineString(line) for line in lines]
@@ -281,7 +281,7 @@ def _crossed(lines: list[Line]) -> NDArray[np.bool_]:
 
 
 def is_simple(left: Line, right: Line) -> bool:
-    """Return whether the outline of a lane, whose boundaries run in the same direction, is not crossed."""
+    """Return whether the outline of a lane with parallel boundaries does not cross itself."""
     import shapely
 
     outline = np.concatenate((left, right[::-1]))
@@ -289,7 +289,7 @@ def is_simple(left: Line, right: Line) -> bool:
 
 
 def faults(lane_map: LaneMap) -> list[str]:
-    """Describe what is wrong with the links and outlines of a map, in a few words each."""
+    """Describe each fault in the links and outlines of a map, in a few words."""
     row_of_lane = row_of(lane_map.lane_id.tolist())
     outside = 0
     distances: list[float] = []

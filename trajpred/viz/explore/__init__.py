@@ -1,6 +1,6 @@
-"""Changes of a scenario by hand, as plain data: road users moved, removed and added, lanes taken away.
+"""Manual edits of a scenario, as plain data: road users moved, removed and added, lanes removed.
 
-``server`` has the page on which models answer them.
+``server`` serves the page on which models answer them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from trajpred.errors import quoted, require
 from trajpred.predictors.perturbations import without
 from trajpred.viz.map_layer import middle_pose, polylines
 
-#: The parts of edits, each empty where nothing is edited.
+#: The parts of edits, each empty if nothing is edited.
 PARTS: dict[str, type[dict[str, Any]] | type[list[Any]]] = {
     "moved": dict,
     "removed": list,
     "added": list,
     "lanes": list,
 }
-#: What moves a road user: metres in the city frame, radians; m/s, None as recorded.
+#: Values that move a road user: metres in the city frame, radians; m/s, None as recorded.
 POSE = {"x": 0.0, "y": 0.0, "turn": 0.0, "speed": None}
-#: What adds one, which came straight along its heading.
+#: Values of an added road user, which came straight along its heading.
 STATE = {"object_type": None, "x": None, "y": None, "heading": 0.0, "speed": 0.0}
-#: Largest numbers; positions may be those of a country.
+#: Largest numbers; positions may be in a national grid.
 LIMITS = {"x": 1e8, "y": 1e8, "turn": 10.0, "heading": 10.0, "speed": 100.0}
-#: Largest number of road users that are added.
+#: Maximum number of added road users.
 MAX_ADDED = 100
-#: Slower road users (m/s) have no path to stretch: at another speed they came straight ahead.
+#: Road users slower than this (m/s) have no path to stretch: with a new speed they get a straight history.
 MIN_STRETCHED = 1.0
 #: Observed steps of the car on a map alone.
 ALONE_STEPS = 20
@@ -46,16 +46,16 @@ ALONE_SPEED = 8.0
 
 
 def apply(scenario: Scenario, edits: Mapping[str, Any]) -> Scenario:
-    """Return the scenario after ``edits``, and without its future: nobody drove that.
+    """Return the scenario after ``edits``, without its future, which nobody drove.
 
-    Without any edit it is the same scenario.
+    Without any edit, the scenario is unchanged.
 
     Args:
-        edits: ``moved``: :data:`POSE` by track id, which the whole history follows. ``removed``: track ids.
+        edits: ``moved``: :data:`POSE` by track id, applied to the whole history. ``removed``: track ids.
             ``added``: a list of :data:`STATE`, with track ids ``added 1``, ``added 2``, … ``lanes``: ids of
-            lane segments to take away, as texts. All of them can be omitted.
+            lane segments to remove, as strings. Each part can be omitted.
 
-    Raises: DataError naming a part that is wrong, or that is not in the scenario.
+    Raises: DataError naming a part that is invalid or not in the scenario.
 
     Example:
         >>> changed = apply(scenario, {"moved": {"0": {"x": 2.5, "turn": 0.3}}})
@@ -83,7 +83,7 @@ def _require_object(content: Any, known: Mapping[str, Any], where: str) -> None:
 
 
 def _filled(content: Any, defaults: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the checked values of a road user, and the defaults of the others."""
+    """Return the checked values of a road user, with defaults for missing ones."""
     _require_object(content, defaults, where)
     values = {**defaults, **content}
     for name, value in values.items():
@@ -100,7 +100,7 @@ def _filled(content: Any, defaults: Mapping[str, Any], where: str) -> dict[str, 
 
 
 def _moved(scenario: Scenario, poses: Mapping[str, Any]) -> Tracks:
-    """Return the tracks with each of ``poses`` applied about where the road user was last seen."""
+    """Return the tracks with each of ``poses`` applied about the road user's last observed position."""
     tracks = scenario.tracks
     position, heading, velocity = tracks.position.copy(), tracks.heading.copy(), tracks.velocity.copy()
     for name, pose in poses.items():
@@ -163,9 +163,9 @@ def _without_lanes(lanes: LaneMap, names: Sequence[Any]) -> LaneMap:
 
 
 def at_step(scenario: Scenario, observed: int) -> Scenario:
-    """Return the scenario when only its first ``observed`` steps were observed, with as long a future.
+    """Return the scenario after its first ``observed`` steps, with a future of unchanged length.
 
-    Raises: DataError if it has fewer, or the focal agent had not been seen.
+    Raises: DataError if it has fewer steps, or the focal agent had not been seen.
     """
     most = scenario.num_observed
     require(1 <= observed <= most, "observed", f"must be 1 to {most} steps, is {observed}")
@@ -175,7 +175,7 @@ def at_step(scenario: Scenario, observed: int) -> Scenario:
 
 
 def scenario_on(lanes: LaneMap, name: str) -> Scenario:
-    """Return a map with one car on the lane nearest to its middle, to explore it.
+    """Return a map with one car on the lane nearest to its middle, for exploring.
 
     Raises: DataError if it has no lanes.
     """

@@ -1,4 +1,4 @@
-"""The page of scenarios on which models answer edits, served to this machine alone."""
+"""The page on which models answer edits of scenarios, served only to this machine."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from trajpred.viz.page import model_results, pack_page, page_html, to_json
 from trajpred.viz.page.data import ModelResult, pack_model, pack_tracks, pack_without
 from trajpred.viz.view import focal_position
 
-#: Only this machine reaches the server.
+#: Only this machine can reach the server.
 ADDRESS = "127.0.0.1"
 #: Largest body of a request (bytes).
 MAX_BODY = 1_000_000
-#: A client that is still sending when it has been answered is read for so long (seconds).
+#: Seconds during which a client that keeps sending after its answer is still read.
 LINGER_S = 10.0
-#: The page needs no other server, and no other page may use this one.
+#: The page uses no other server, and no other page may use this one.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",  # addresses have the token
     "X-Content-Type-Options": "nosniff",
 }
-#: What repeats an edit in Python.
+#: Script that repeats an edit in Python.
 SCRIPT = """from trajpred import load_predictor, plot_scenario
 from trajpred.viz.explore import apply, at_step
 {imports}
@@ -51,13 +51,13 @@ for number, model in enumerate({models}):
 
 
 class Explorer:
-    """Scenarios, the models that predict them, and the page on which they are edited.
+    """Scenarios, the models that predict them, and the page for editing them.
 
     Args:
         scenarios: at least one.
-        predictors: by the name or path that loads each; one, or two to compare.
-        reading: makes, for scripts, the imports and the expression that read a scenario by its id.
-        on_error: called for each scenario that cannot be shown, and is omitted.
+        predictors: one, or two to compare, by the name or path that loads each.
+        reading: returns, for scripts, the imports and the expression that read a scenario by id.
+        on_error: called for each scenario that cannot be shown and is omitted.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Explorer:
 
         Args:
             request: ``scene``, an id; ``observed``, the number of steps that are input; ``edits``, those of
-                :func:`apply`; ``models``, whether the page lacks the forecasts without edits.
+                :func:`apply`; ``models``, whether the page still needs the forecasts without edits.
 
-        Returns: what changes of the packed scene, and the ``script`` that repeats it.
+        Returns: the changed parts of the packed scene, and the ``script`` that repeats the edits.
 
-        Raises: DataError naming the part that is wrong.
+        Raises: DataError naming the invalid part.
         """
         require(isinstance(request, dict), "request", f"must be an object, is {quoted(request)}")
         name = request.get("scene")
@@ -128,7 +128,7 @@ class Explorer:
         return reply
 
     def _predict_recorded(self, name: str, observed: int) -> tuple[Scenario, list[ModelResult]]:
-        """Return a scenario as of a time and its forecasts without edits."""
+        """Return a scenario at a given time, and its forecasts without edits."""
         scenario = at_step(self.scenarios[name], observed)
         results = [model_results(predictor, [scenario])[0] for predictor in self.predictors.values()]
         return scenario, results
@@ -148,10 +148,10 @@ class Server(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_port}/?token={self.explorer.token}"
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection after what the client still sends.
+        """Close a connection after reading what the client still sends.
 
-        With data unread the system would reset the connection, and the answer to a body that was refused
-        unread could be lost.
+        With unread data, the system would reset the connection, and the answer to a rejected body could be
+        lost.
         """
         end = time.monotonic() + LINGER_S
         with suppress(OSError):
@@ -162,11 +162,11 @@ class Server(ThreadingHTTPServer):
         self.close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore that a browser left; other errors are answers."""
+        """Ignore that a browser has left; other errors become answers."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers ``GET /`` with the page, ``POST /forecast`` with a forecast, all else with a sentence."""
+    """Answer ``GET /`` with the page, ``POST /forecast`` with a forecast, anything else with a sentence."""
 
     protocol_version = "HTTP/1.1"
     timeout = 30
@@ -190,13 +190,13 @@ class _Handler(BaseHTTPRequestHandler):
             reply = to_json(self.server.explorer.answer(json.loads(body)))
         except DataError as error:
             self.send_error(400, str(error))
-        except Exception as error:  # no JSON, or models of other packages, which raise anything
+        except Exception as error:  # invalid JSON, or other packages' models, which raise anything
             self.send_error(400, f"the request cannot be answered ({type(error).__name__}: {error})")
         else:
             self._send(200, reply, "application/json")
 
     def _is_allowed(self, token: str, path: str, known: str) -> bool:
-        """Return whether a request comes from the page that this server has sent; else answer it."""
+        """Return whether a request comes from this server's page; otherwise answer it."""
         hosts = [f"{name}:{self.server.server_port}" for name in (ADDRESS, "localhost")]
         host = self.headers.get("Host", "")
         if host not in hosts:

@@ -28,7 +28,7 @@ from trajpred.viz.labels import PLACEMENT
 from trajpred.viz.page.data import FACTS, ModelResult, evaluate_tracks, list_entry, pack_scene
 from trajpred.viz.style import THEMES, Role, Theme
 
-#: In loading order; together they are the page's only script.
+#: Scripts in loading order; together they are the page's only script.
 SCRIPTS: tuple[str, ...] = (
     "data.js",
     "view.js",
@@ -44,11 +44,11 @@ SCRIPTS: tuple[str, ...] = (
     "controls.js",
     "main.js",
 )
-#: Colours of probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
+#: Number of colours for probabilities from 0 to 1 on the scale of ``style.PROBABILITY_NORM``.
 RAMP_COLORS = 256
-#: Number of scenarios that are predicted at once.
+#: Number of scenarios predicted at once.
 BATCH = 8
-#: The colours of a theme that the page's script uses under the same names.
+#: The theme colours that the page's script uses, by name.
 COLORS = (
     *("background", "ink", "muted", "halo", "ground", "ground_edge", "centerline", "centerline_bare"),
     *("crossing", "crossing_bar", "nose", "attention"),
@@ -67,17 +67,17 @@ def write_page(
 
     Args:
         path: the file; folders are created.
-        predictors: none, one, or two to compare side by side; a ``StreamedPredictor`` also shows what it
-            predicted earlier.
-        without: road users, as :func:`~trajpred.predictors.perturbations.road_users` takes them, to remove
-            for a second forecast of every scenario; the page switches between both.
+        predictors: none, one, or two to compare side by side; a ``StreamedPredictor`` also shows its earlier
+            predictions.
+        without: road users to remove for a second forecast of every scenario, as for
+            :func:`~trajpred.predictors.perturbations.road_users`; the page switches between both.
         on_error: called for each scenario that cannot be predicted or packed, which the page then omits; by
             default the first such error is raised.
 
     Returns: ``path``.
 
     Raises: DataError if there are no scenarios, duplicates, or none that can be packed; if there are more
-        than two predictors; or if a road user to remove is missing or the focal agent.
+        than two predictors; or if a road user to remove is missing or is the focal agent.
 
     Example:
         >>> write_page("page.html", scenarios, [load_predictor("argoverse-nano")])  # doctest: +SKIP
@@ -138,7 +138,7 @@ def _pack_all(
     batch_size: int,
     on_error: Callable[[Scenario, Exception], None] | None,
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the list entry and the scene of each scenario; failing batches are repeated one by one."""
+    """Yield each scenario's list entry and scene; failing batches are repeated one by one."""
     for rows in in_batches(range(len(scenarios)), batch_size):
         batch = [scenarios[row] for row in rows]
         try:
@@ -206,7 +206,7 @@ def page_html(index: dict[str, Any], scenes: Sequence[dict[str, Any]], extension
     """Return the template with style, data and script inlined; scenes are gzipped JSON in base64.
 
     Args:
-        extension: a script that is run after those of the page.
+        extension: a script to run after those of the page.
     """
     blocks = [f'<script type="application/json" id="index">{to_json(index)}</script>']
     for number, scene in enumerate(scenes):
@@ -224,7 +224,7 @@ def page_html(index: dict[str, Any], scenes: Sequence[dict[str, Any]], extension
 
 
 def to_json(content: Any) -> str:
-    """Return JSON that cannot end the HTML element it stands in: ``<`` is escaped."""
+    """Return JSON that cannot end the surrounding HTML element: ``<`` is escaped."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
@@ -234,7 +234,7 @@ def _static(name: str) -> str:
 
 
 def page_colors(theme: Theme) -> dict[str, Any]:
-    """Return the colours that the page's script uses, those of the pictures."""
+    """Return the colours for the page's script, equal to those of pictures."""
     ramp = theme.probability(np.linspace(0, 1, RAMP_COLORS))
     return {
         **{name: getattr(theme, name) for name in COLORS},

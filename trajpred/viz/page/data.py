@@ -130,7 +130,7 @@ def _pack_polygon(polygon: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
     return pack_points(polygon, origin)
 
 
-#: Attributes of the focal track that the list filters by.
+#: Attributes of the focal track for filtering the list.
 FACTS = ("class", "manoeuvre", "city")
 
 
@@ -147,7 +147,7 @@ def focal_facts(scenario: Scenario) -> dict[str, str]:
 
 
 def list_entry(scenario: Scenario, results: Sequence[ModelResult]) -> dict[str, Any]:
-    """Return what the list of the page shows of a scenario."""
+    """Return a scenario's entry in the page's list."""
     entry: dict[str, Any] = {"id": scenario.scenario_id, "agents": len(scenario.tracks)}
     entry.update(focal_facts(scenario))
     entry["metrics"] = [result.metrics.get(scenario.focal_id) for result in results]
@@ -159,7 +159,7 @@ def pack_scene(
 ) -> dict[str, Any]:
     """Return the JSON object of one scene: states of ``A`` tracks over ``T`` steps, map, and forecasts.
 
-    ``without`` has a forecast without the tracks ``removed`` of every model, or is empty.
+    ``without`` has every model's forecast without the tracks ``removed``, or is empty.
 
     Raises: DataError if coordinates are too large or not finite.
     """
@@ -177,7 +177,7 @@ def pack_scene(
 
 
 def pack_tracks(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
-    """Return what a scene has besides its map and forecasts; positions are relative to ``origin`` ``[2]``."""
+    """Return a scene without map and forecasts; positions are relative to ``origin`` ``[2]``."""
     tracks = scenario.tracks
     packed: dict[str, Any] = {
         "id": scenario.scenario_id,
@@ -204,7 +204,7 @@ def _pack_states(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
     position = np.take_along_axis(tracks.position, kept[..., None], axis=1)
     heading = np.unwrap(np.take_along_axis(tracks.heading, kept, axis=1), axis=1)
     speed = np.take_along_axis(norm(tracks.velocity), kept, axis=1)
-    # One text of 0 and 1 for each track.
+    # One string of 0 and 1 for each track.
     digits = np.where(tracks.valid, "1", "0").tolist()
     states: dict[str, Any] = {"valid": ["".join(row) for row in digits]}
     states.update(pack_points(position, origin))
@@ -226,8 +226,8 @@ class ModelResult:
     """The results of one model for one scenario."""
 
     forecast: Forecast
-    #: By track id, only of tracks with a future: the values of the headline metrics at K = 6, and
-    #: ``[K]`` metres from the end of each mode to the last true position.
+    #: By track id, only for tracks with a future: the headline metrics at K = 6, and ``[K]`` metres from the
+    #: end of each mode to the last true position.
     metrics: dict[str, list[float | None]] = field(default_factory=dict)
     end_error: dict[str, list[float | None]] = field(default_factory=dict)
     attention: Attention | None = None
@@ -237,7 +237,7 @@ class ModelResult:
 def evaluate_tracks(
     scenario: Scenario, forecast: Forecast
 ) -> tuple[dict[str, list[float | None]], dict[str, list[float | None]]]:
-    """Compute ``metrics`` and ``end_error`` of :class:`ModelResult` for every track that can be evaluated.
+    """Compute ``metrics`` and ``end_error`` of :class:`ModelResult` for all tracks that can be evaluated.
 
     Metrics equal those of ``Evaluation.per_scenario``, in metres to 0.1 mm, None where undefined.
     """
@@ -250,7 +250,7 @@ def evaluate_tracks(
     mask = torch.from_numpy(valid)
     columns = headline(MODES)
     errors = agent_metrics(modes, torch.from_numpy(probability), target, mask, columns=columns)
-    # Through float32 and rounded in this order, as in evaluate, so that both report the same digits.
+    # Convert to float32 and round in this order, as in evaluate, so that both report equal digits.
     values = [errors[column.title].float().numpy().astype(np.float64) for column in columns]
     table = np.stack(values, axis=1).round(4)
     ends = final_error(modes, target, mask).numpy().round(2)
@@ -288,11 +288,11 @@ def pack_model(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> d
 
 
 def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> dict[str, Any] | None:
-    """Return what was predicted at each of ``U`` updates, oldest first; the last one is the forecast itself.
+    """Return the predictions at each of ``U`` updates, oldest first; the last one is the forecast itself.
 
-    ``step`` ``[U]`` is the last step that an update has seen; ``scores`` maps each of :data:`STREAM` to
-    ``[A][U]`` metres of all tracks, None where unknown; ``earlier`` has the forecasts of the focal and the
-    scored tracks at all updates but the last.
+    ``step`` ``[U]`` is the last step seen by an update; ``scores`` maps each of :data:`STREAM` to ``[A][U]``
+    metres for all tracks, None where unknown; ``earlier`` has the forecasts of the focal and scored tracks at
+    all updates but the last.
     """
     if not isinstance(forecast, StreamedForecast) or not forecast.earlier:
         return None
@@ -321,7 +321,7 @@ def _pack_stream(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -> 
 def pack_without(
     scenario: Scenario, original: Forecast, reduced: Forecast, origin: np.ndarray
 ) -> dict[str, Any]:
-    """Return the ``reduced`` forecast, and how far its mean futures end from those of the ``original``."""
+    """Return the ``reduced`` forecast, and the distances of its mean futures' ends from the ``original``."""
     predicted = set(original.track_id.tolist())
     shifts: list[float | None] = []
     for name in reduced.track_id.tolist():
@@ -339,8 +339,8 @@ def pack_attention(scenario: Scenario, attention: Attention) -> dict[str, Any]:
 
     ``receiver`` and ``sender`` ``[E]``: rows of tracks; after the tracks, senders are lane segments, then
     crossings. ``share`` ``[E]``: the mean over layers and heads, in multiples of :data:`SHARE`. ``heads``
-    ``[D][layers · H]``: the share by layer and head, in multiples of :data:`HEAD_SHARE`, of the first ``D``
-    edges, whose receivers are the focal and the scored tracks.
+    ``[D][layers · H]``: the share by layer and head, in multiples of :data:`HEAD_SHARE`, for the first ``D``
+    edges, whose receivers are the focal and scored tracks.
     """
     tracks = scenario.tracks
     mean = attention.weight.mean(axis=(0, 1))
