@@ -1,4 +1,4 @@
-"""Speed and memory of every stage, as docs/results/speed.md reports them.
+"""Speed and memory of every stage, as reported in docs/results/speed.md.
 
 ``python tools/benchmark.py --help`` explains it. On shared machines, CPU times on one thread are comparable.
 """
@@ -112,9 +112,9 @@ def model(
 
     Args:
         scenario: Folder of an Argoverse 2 scenario, which is repeated to fill batches.
-        model: A YAML file of configs/model; the weights are random.
+        model: A YAML file in configs/model; the weights are random.
         repeats: Number of runs; their median is reported.
-        threads: CPU threads; with several of them compare wall times.
+        threads: CPU threads; with several, compare wall times.
     """
     scene = read_scenario(scenario)
     forecaster = make_model(model)
@@ -133,7 +133,7 @@ def model(
 
 
 def make_model(config: Path) -> LitForecaster:
-    """Build the model of a YAML file of configs/model with random weights.
+    """Build the model of a YAML file in configs/model with random weights.
 
     Raises:
         DataError: the file contains no model.
@@ -146,7 +146,7 @@ def make_model(config: Path) -> LitForecaster:
 
 @torch.no_grad()
 def _stages(model: LitForecaster, scenario: Scenario, repeats: int) -> Figures:
-    """Measure the stages of one forecast in CPU ms; count a forward's calls of operators, nested ones too."""
+    """Measure the stages of one forecast in CPU ms; count the forward pass's operator calls, also nested."""
     model.eval()
     encoder = model.forecaster.encoder
     batch = build_batch([scenario], model.scene)
@@ -215,7 +215,7 @@ def core(*, repeats: PositiveInt = 10) -> Figures:
     figures: Figures = {}
     for size in (1, 32):
         for name, (module, inputs) in _core_cases(size).items():
-            with torch.no_grad():  # poses keep what they compute, for the backward pass too
+            with torch.no_grad():  # poses cache their results, also for the backward pass
                 cpu, _ = median_ms(partial(module, *inputs), repeats)
             figures[f"batch {size}, {name}, forward"] = cpu
             cpu, _ = median_ms(partial(_forward_and_backward, module, inputs), repeats)
@@ -284,8 +284,8 @@ def _core_cases(scenes: int) -> dict[str, tuple[nn.Module, tuple[Any, ...]]]:
 def data(*, raw: Path = SAMPLE_RAW, repeats: PositiveInt = 10) -> Figures:
     """Compare reading, preparing and loading with av2's loaders and a training step: one thread, CPU ms.
 
-    Means over scenarios; the sample's native ones are also measured without its windows of sensor logs, which
-    are crowded.
+    Means over scenarios; the sample's native scenarios are also measured without the crowded windows of
+    sensor logs.
 
     Args:
         raw: Scenarios in Argoverse 2's layout.
@@ -294,7 +294,7 @@ def data(*, raw: Path = SAMPLE_RAW, repeats: PositiveInt = 10) -> Figures:
     folders: list[Path] = []
     for scenarios in SOURCES["argoverse2"].scenarios(raw).values():
         folders += [scenario.path for scenario in scenarios]
-    # Ids of native scenarios are random UUIDs (version 4), those of windows are made of their names (5).
+    # Native scenarios have random UUIDs (version 4) as ids, windows UUIDs made from names (5).
     native = [folder for folder in folders if re.match("[0-9a-f-]{14}4", folder.name)]
     groups = {"native": native, "all": folders}
     if len(folders) == len(native):
@@ -339,7 +339,7 @@ def _reading(folders: list[Path], repeats: int) -> Figures:
 
 
 def _preparing(folders: list[Path], repeats: int) -> Figures:
-    """Measure raw files to a shard, filled with these scenarios again and again, and its size."""
+    """Measure raw files -> shard, filled with these scenarios repeatedly, and its size."""
 
     def encode(folder: Path) -> dict[str, Any]:
         return encode_row(read_scenario(folder), heights=False)
@@ -355,7 +355,7 @@ def _preparing(folders: list[Path], repeats: int) -> Figures:
 
 
 def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> Figures:
-    """Measure store to batch (reading, features, edges) in one worker, beside a training step."""
+    """Measure store -> batch (reading, features, edges) in one worker, beside a training step."""
     with tempfile.TemporaryDirectory() as temporary:
         raw = Path(temporary) / "raw" / "train"
         raw.mkdir(parents=True)
@@ -380,7 +380,7 @@ def _loading(folders: list[Path], repeats: int, batch_size: int = 32) -> Figures
 # ---------------------------------------------------------------------------------------------- onboard
 
 
-#: Agents of the measured scenes: the nearest tracks of the most crowded scenario, and duplicates beyond.
+#: Numbers of agents: the nearest tracks of the most crowded scenario, and duplicates for more.
 AGENTS = (5, 27, 84, 128)
 #: A vehicle's process: streams a drive without torch, and prints the same lines as trajpred_replay.
 _PROCESS = """
@@ -414,14 +414,14 @@ def onboard(
 ) -> Figures:
     """Measure updates of bundles in Python and C++, with 5, 27, 84 and 128 agents: time, memory, allocations.
 
-    A drive is the observed steps of the most crowded scenario of the sample, and the last one again and
-    again. Every round starts a process of each language and bundle, in turn.
+    A drive consists of the observed steps of the sample's most crowded scenario, with the last one repeated.
+    Every round starts a process for each language and bundle in turn.
 
     Args:
-        bundle: Bundles written by export, such as those of both models: give the option for each.
-        cpp: Program trajpred_replay of the C++ library; without it Python alone is measured.
-        repeats: Updates after the observed steps, with all agents: most of them, so that they are the median.
-        rounds: Processes of each kind.
+        bundle: Bundles written by export, such as those of both models; repeat the option for each.
+        cpp: Program trajpred_replay of the C++ library; without it, only Python is measured.
+        repeats: Updates after the observed steps, with all agents: enough to determine the median.
+        rounds: Number of processes of each kind.
         threads: Threads of onnxruntime.
     """
     crowded = read_scenario(CROWDED)
@@ -441,7 +441,7 @@ def onboard(
 
 
 def _commands(bundles: list[Path], drive: Path, cpp: Path | None, threads: int) -> dict[str, list[str]]:
-    """Return the command of each process by the name of its figures."""
+    """Return each process's command by the name of its figures."""
     commands: dict[str, list[str]] = {}
     for bundle in bundles:
         in_python = [sys.executable, "-c", _PROCESS, str(bundle), str(threads), str(drive)]
@@ -473,7 +473,7 @@ def _measured(command: list[str]) -> Figures:
     """Run a process that prints p50 and p99 of its CPU milliseconds, peak memory and, in C++, allocations.
 
     Raises:
-        DataError: the process failed; with the last line of what it printed.
+        DataError: the process failed; with the last line of its output.
     """
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     spent = re.search(r"^CPU time p50, p99, ms +(\S+) (\S+)$", done.stdout, re.MULTILINE)
@@ -489,7 +489,7 @@ def _measured(command: list[str]) -> Figures:
 
 
 def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
-    """Duplicate the most distant tracks, 3 m beside them, until ``agents`` are seen at last."""
+    """Duplicate the most distant tracks, 3 m aside, until ``agents`` are visible at the last step."""
     farthest_first = _nearest_first(scenario)[::-1]
     originals = scenario.tracks.take(farthest_first[: max(0, agents - len(farthest_first))])
     duplicates = replace(
@@ -501,7 +501,7 @@ def with_duplicates(scenario: Scenario, agents: int) -> Scenario:
 
 
 def _nearest_first(scenario: Scenario) -> NDArray[np.int64]:
-    """Return the rows of the tracks that are seen at last, by their distance from the focal track."""
+    """Return the rows of tracks visible at the last step, by distance from the focal track."""
     tracks = scenario.tracks
     last = scenario.num_observed - 1
     seen = np.flatnonzero(tracks.valid[:, last])

@@ -1,6 +1,6 @@
 """Rows of the leaderboard: train for a budget of core minutes, evaluate once, write a result for each seed.
 
-``python tools/benchmark_row.py --help`` explains it; docs/results/leaderboard.md has the rules.
+``python tools/benchmark_row.py --help`` explains it; docs/results/leaderboard.md states the rules.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from trajpred.store import ScenarioStore
 
 #: Milliseconds of :func:`reference_ms` on the core of the first rows; budgets are scaled by it.
 REFERENCE_MS = 8.0
-#: Steps of the two short trainings that tell the time of the start from that of a step.
+#: Steps of the two short trainings that separate the start-up time from the time per step.
 PROBES = (20, 100)
-#: Scenes that the time of a forecast is measured on.
+#: Number of scenes for measuring the time of a forecast.
 TIMED = 32
 #: Settings of every training: one core, no validation, the schedule ends with the steps.
 BUDGETED = (
@@ -45,7 +45,7 @@ BUDGETED = (
 )
 #: Costs in the table, in these units.
 COSTS = {"parameters": 1e6, "scaled_s": 60.0, "ms_per_scene": 1.0}
-#: Metrics of the table, of focal agents.
+#: Metrics of the table, for focal agents.
 METRICS = ("minADE6", "minFDE6", "MR6", "brier-minFDE6", "minFDE1")
 Plugin = Annotated[Path | None, Parameter(name="--import")]
 OUT = Path("runs/leaderboard")
@@ -57,7 +57,7 @@ app = App(
 
 
 def reference_ms() -> float:
-    """Measure a fixed computation on this core, which no change of trajpred changes: the least CPU time."""
+    """Measure the least CPU time of a fixed computation on this core, independent of trajpred."""
     x = torch.linspace(-1, 1, 2**18).reshape(4096, 64)
     times: list[float] = []
     for _ in range(30):
@@ -71,7 +71,7 @@ def reference_ms() -> float:
 
 
 def core_seconds(words: Sequence[str], plugin: Path | None) -> float:
-    """Train in a process of one thread; return the CPU seconds of it and all processes that it starts."""
+    """Train in a single-threaded process; return the CPU seconds of it and all its child processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = multiprocessing.get_context("spawn").Process(target=_train, args=(words, plugin))
     process.start()
@@ -120,16 +120,16 @@ def train(
 ) -> None:
     """Train from random weights for this many core minutes, once per seed, and evaluate each model once.
 
-    A seed whose result is there is skipped, so that a stopped command goes on where it was.
+    Seeds with existing results are skipped, so that a stopped command continues.
 
     Args:
         name: Name of the row and its files.
         settings: Settings of trajpred train: --config FILE … --NAME VALUE.
         store: Folder written by prepare, with the training and validation scenes.
-        minutes: CPU time of all processes of a training, features included, on the core of the first rows;
-            on another one it is scaled by the time of a fixed computation.
+        minutes: CPU time of all processes of a training, including features, on the core of the first rows;
+            on other cores it is scaled by the time of a fixed computation.
         seeds: Seeds of the trainings.
-        half: Half of the validation scenes: decide on one, report the other.
+        half: Half of the validation scenes: choose models on one, report on the other.
         plugin: A module of your own.
         out: Folder of results and runs.
     """
@@ -176,7 +176,7 @@ def score(
     plugin: Plugin = None,
     out: Path = OUT,
 ) -> None:
-    """Evaluate a checkpoint, a baseline or a predictions file, whatever made it.
+    """Evaluate a checkpoint, a baseline or a predictions file of any origin.
 
     Args:
         name: Name of the row and its file.
@@ -196,7 +196,7 @@ def score(
 def write_row(
     path: Path, name: str, predictor: Predictor, rows: ScenarioStore, facts: dict[str, Any]
 ) -> None:
-    """Evaluate a predictor with one thread, every agent counting, and write the result and the facts."""
+    """Evaluate a predictor with one thread over every agent, and write the result and the facts."""
     result = evaluate(predictor, rows, complete=True)
     if isinstance(predictor, CheckpointPredictor):
         facts = facts | {"parameters": sum(weight.numel() for weight in predictor.model.parameters())}
@@ -240,13 +240,13 @@ def table(*results: Path) -> None:
 
 
 def mean_of(seeds: Sequence[Evaluation]) -> Interval:
-    """Compute the minFDE6 of moving agents, mean over the seeds, with its interval over scenarios."""
+    """Compute the mean minFDE6 of moving agents over the seeds, with its interval over scenarios."""
     paired = pairs(seeds, "moving")
     return paired.intervals({"minFDE6": paired.values["minFDE6"].mean(axis=0)})["minFDE6"]
 
 
 def costs(seeds: Sequence[Evaluation]) -> list[str]:
-    """Format the means over the seeds of what is recorded of :data:`COSTS`."""
+    """Format the means over the seeds of the recorded :data:`COSTS`."""
     texts: list[str] = []
     for name, unit in COSTS.items():
         values = [result.training.get("benchmark", {}).get(name) for result in seeds]

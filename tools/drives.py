@@ -1,4 +1,4 @@
-"""Which scenes of an Argoverse 1 pack were cut from one drive -> ``<split>_drives.csv`` beside it.
+"""Find the scenes of an Argoverse 1 pack that were cut from one drive -> ``<split>_drives.csv`` beside it.
 
 ``python tools/drives.py --help`` explains it.
 """
@@ -18,15 +18,15 @@ from trajpred.sources.reading import readable
 
 #: Scenes of one drive share at least this many positions, to the millimetre.
 MIN_SHARED = 3
-#: Positions in more rows of a pack are not counted: recording vehicles of many drives stop there.
+#: Positions in more rows of a pack do not count: recording vehicles of many drives stop there.
 MAX_ROWS = 40
 
 
 def drives(pack: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the scenes ``[N]`` of a pack, sorted, and the largest number of a scene of its drive ``[N]``.
+    """Return a pack's sorted scenes ``[N]``, and the largest scene number of each one's drive ``[N]``.
 
-    Two scenes are of one drive if they share :data:`MIN_SHARED` positions, or a chain of such scenes links
-    them.
+    Two scenes belong to one drive if they share :data:`MIN_SHARED` positions, or are linked by a chain of
+    such scenes.
 
     Raises: DataError if the pack cannot be read.
     """
@@ -35,7 +35,7 @@ def drives(pack: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         scenes, scene = np.unique(rows["seq_id"].to_numpy(), return_inverse=True)
         _, city = np.unique(rows["CITY_NAME"].cast("string").to_numpy(), return_inverse=True)
         xy_mm = np.round(np.stack((rows["x_dmm"].to_numpy(), rows["y_dmm"].to_numpy())) / 10).astype(np.int64)
-    # City coordinates are below 2^28 mm: a position and its city are one number.
+    # City coordinates are below 2^28 mm: a position and its city fit into one number.
     code = ((xy_mm[0] + 2**29) << 32) + ((xy_mm[1] + 2**29) << 1) + city
     _, place, count = np.unique(code, return_inverse=True, return_counts=True)
     counted = count[place] <= MAX_ROWS
@@ -54,7 +54,7 @@ def drives(pack: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _linked(
     place: NDArray[np.int64], scene: NDArray[np.int64], num_scenes: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs of scenes ``[V]`` that share :data:`MIN_SHARED` places ``[V]``, which are sorted."""
+    """Return the pairs of scenes ``[V]`` that share :data:`MIN_SHARED` of the sorted places ``[V]``."""
     pairs: list[NDArray[np.int64]] = []
     for later in range(1, MAX_ROWS):
         together = np.flatnonzero(place[later:] == place[:-later])
@@ -65,12 +65,12 @@ def _linked(
 
 
 def main(*packs: Path) -> None:
-    """Write the drives of the scenes of packs, of those alone that share theirs with another scene.
+    """Write the drives of scenes in packs, only of scenes that share their drive with another.
 
     Example: python tools/drives.py datasets/argoverse1/train.parquet datasets/argoverse1/val.parquet
 
     Args:
-        packs: Files <split>.parquet, as datasets/argoverse1/README.md describes them.
+        packs: Files <split>.parquet as described in datasets/argoverse1/README.md.
     """
     try:
         for pack in packs:

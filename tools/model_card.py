@@ -27,7 +27,7 @@ class Licence(NamedTuple):
     meaning: str
 
 
-#: The licence of weights that were trained on Argoverse.
+#: The licence of weights trained on Argoverse.
 ARGOVERSE = Licence(
     "cc-by-nc-sa-4.0",
     "The weights were learned from Argoverse data, (c) Argo AI, LLC, under "
@@ -47,7 +47,7 @@ def model_card(
     note: str = "",
     file: str = "",
 ) -> str:
-    """Return the model card as Markdown with a header of metadata.
+    """Return the model card as Markdown with a metadata header.
 
     Args:
         results: evaluations to compare with, the model's own last.
@@ -81,7 +81,7 @@ def model_card(
 
 
 def card_metadata(name: str, result: Evaluation, licence: str) -> dict[str, Any]:
-    """Return a card's header in the form that model hubs read, with the focal agents' metrics in metres."""
+    """Return a card's header in the format of model hubs, with the focal agents' metrics in metres."""
     tested = result.store["source"]
     trained = result.training.get("store", result.store)["source"]
     focal = result.metrics["focal"]

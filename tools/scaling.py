@@ -1,4 +1,4 @@
-"""Results of one recipe on more and more scenes -> a power law, its picture, and what more scenes would give.
+"""Results of one recipe with more and more scenes -> a power law, its picture, and a prediction.
 
 ``python tools/scaling.py --help`` explains it.
 """
@@ -22,7 +22,7 @@ from trajpred.evaluation.table import Interval, numbers
 from trajpred.viz.scene import save_scene
 from trajpred.viz.style import LIGHT, Role, style_axes
 
-#: The error that is fitted.
+#: The error to fit.
 METRIC = "minFDE6"
 #: Bootstrap samples of the validation scenes.
 RESAMPLES = 2_000
@@ -34,10 +34,10 @@ class Law(NamedTuple):
     """The error of a group of agents against the number of training scenes N: error = factor · N^-exponent.
 
     Attributes:
-        errors: of each result, metres, with 95 % bounds.
-        exponent: with 95 % bounds.
+        errors: error of each result in metres, with 95 % bounds.
+        exponent: exponent, with 95 % bounds.
         predicted: the error at ``at`` training scenes ``[P]``: the law's, and its 95 % bounds, ``[3, P]``.
-        at: ``[P]``, from the fewest scenes of a result to those asked for.
+        at: ``[P]``, from the fewest scenes of a result to the requested number.
     """
 
     errors: list[Interval]
@@ -59,7 +59,7 @@ def training_scenes(result: Evaluation) -> int:
 def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving") -> Law:
     """Fit the power law by least squares of the logarithms; intervals by bootstrap over validation scenes.
 
-    They say how well these results determine a power law, not whether one holds beyond them.
+    Intervals show how well these results determine a power law, not whether it holds beyond them.
 
     Raises: DataError if there are fewer than three numbers of scenes, results of different scenes, or fewer
         ``scenes`` than a result has.
@@ -129,7 +129,7 @@ def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
 
 
 def table(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> str:
-    """Format the errors by number of training scenes, and what the laws predict for the last one."""
+    """Format the errors by number of training scenes, and the laws' predictions for the last one."""
     head = ["training scenes", "steps", *(f"{group} {METRIC}" for group in laws)]
     rows: list[list[str]] = []
     for i, result in enumerate(results):
@@ -149,12 +149,12 @@ def _text(interval: Sequence[float] | NDArray[np.float64]) -> str:
 
 
 def main(*results: Path, scenes: int = 205_942, out: Path | None = None) -> None:
-    """Fit how a recipe's error falls with its training scenes, and print what more scenes would give.
+    """Fit how a recipe's error falls with training scenes, and print a prediction for more scenes.
 
     Example: python tools/scaling.py runs/scaling_*/version_0/evaluation.json --out scaling.png
 
     Args:
-        results: JSON files of runs that differ in --data.hold_out, as train and evaluate write them.
+        results: JSON files of runs that differ in --data.hold_out, as written by train and evaluate.
         scenes: Number of training scenes to predict the error for.
         out: Picture to write.
     """

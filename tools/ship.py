@@ -1,6 +1,6 @@
 """Checkpoint -> weights that ship with the package, ``NAME.pt``, and their model card, ``NAME.md``.
 
-A script of releases: ``python tools/ship.py --help`` explains it.
+A release script: ``python tools/ship.py --help`` explains it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
     Attributes:
         usual: 99 % quantile over agents of the largest distance between corresponding points of their
-            futures, metres. Few agents differ by more: a small change of an endpoint can change its
+            futures, metres. A few agents differ by more: a small change of an endpoint can change its
             neighbours in the refinement.
         largest: maximum over agents of that distance.
         probability: largest difference of a probability.
@@ -69,21 +69,21 @@ def main(
     tolerance_m: float = 0.02,
     overwrite: bool = False,
 ) -> None:
-    """Turn a checkpoint into weights that ship with the package, with their model card.
+    """Turn a checkpoint into weights that ship with the package, and their model card.
 
     Example: python tools/ship.py --checkpoint best.ckpt --name my-model --store runs/argoverse1-store
 
     Args:
         checkpoint: Path of a checkpoint or run.
         name: Name under which users load it.
-        store: Scenarios for the table of the card and for checking half precision: folder written by prepare;
-            by default the sample's.
+        store: Scenarios for the card's table and the check of half precision: folder written by prepare; by
+            default the sample's.
         split: Split of the store.
-        part: Use one half of the split only: the reporting one, where the other half decided about the model.
-        note: Sentence that opens the card.
+        part: Use only this half of the split: the reporting half if the model was chosen on the other.
+        note: First sentence of the card.
         half: Store the weights in half precision.
         tolerance_m: Metres by which half precision may move any point of 99 % of the predictions.
-        overwrite: Replace weights of that name.
+        overwrite: Replace existing weights with that name.
     """
     try:
         rows = open_split(store, split, part)
@@ -114,13 +114,13 @@ def ship(
     """Write ``NAME.pt`` and ``NAME.md`` and return a sentence about the file.
 
     Args:
-        checkpoint: of the model.
-        name: of the weights.
-        rows: labelled scenarios, to test half precision on and to evaluate for the card.
+        checkpoint: checkpoint of the model.
+        name: name of the weights.
+        rows: labelled scenarios for the test of half precision and the card's evaluation.
         note: first sentence of the card.
         half: store half precision.
         tolerance_m: limit on :attr:`Change.usual` through half precision.
-        overwrite: replace weights of that name.
+        overwrite: replace existing weights with that name.
 
     Raises:
         DataError: for an invalid name or checkpoint, a change beyond the limit, or a file larger than
@@ -162,7 +162,7 @@ def ship(
 
 
 def _training(content: dict[str, Any], name: str, checkpoint: str | Path) -> dict[str, Any]:
-    """Return the facts of the training of a checkpoint, without the folders of the machine that trained."""
+    """Return the facts about a checkpoint's training, without the training machine's folders."""
     training = dict(training_facts(content))
     training["recipe"] = name
     training["checkpoint"] = display_name(checkpoint)
@@ -174,7 +174,7 @@ def _training(content: dict[str, Any], name: str, checkpoint: str | Path) -> dic
 
 
 def in_half(values: Tensor) -> Tensor:
-    """Return ``values`` as float16, or unchanged where they would overflow or vanish."""
+    """Return ``values`` as float16, or unchanged if they would overflow or vanish."""
     if not values.is_floating_point() or not values.numel():
         return values
     half = values.half()

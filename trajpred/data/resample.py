@@ -1,4 +1,4 @@
-"""Scenarios and forecasts on other time grids: a model has its own step, data have theirs."""
+"""Scenarios and forecasts on other time grids: models and data have different steps."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ STATES = ("valid", "position", "heading", "velocity")
 
 
 def same_step(step_s: float, other_s: float) -> bool:
-    """Whether two steps are the same but for the jitter of clocks, a tenth of a step."""
+    """Return whether two steps are equal up to clock jitter, a tenth of a step."""
     return abs(step_s - other_s) <= JITTER * other_s
 
 
 def resample(scenario: Scenario, step_s: float) -> Scenario:
     """Return the scenario at steps of ``step_s`` seconds before and after its last observed step.
 
-    States are those of :func:`states_at`: gaps stay gaps, and what was recorded later does not change the
-    history. Tracks that no time of the grid meets are omitted.
+    States are resampled by :func:`states_at`: gaps stay gaps, and later states do not change the history.
+    Tracks without a state on the grid are omitted.
 
-    Raises: DataError if ``step_s`` is not positive, or no time of the grid meets the focal track's history.
+    Raises: DataError if ``step_s`` is not positive, or the focal track has no observed state on the grid.
     """
     require(0 < step_s < np.inf, "step_s", f"must be a positive number of seconds, is {step_s}")
     now = scenario.num_observed - 1
@@ -39,7 +39,7 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
     before = whole_steps(-time[0], step_s)
     after = whole_steps(time[-1], step_s)
     if before == after == 0:
-        before = 1  # one stamp would not say how long a step is
+        before = 1  # one stamp does not define the step length
     grid: NDArray[np.float64] = np.arange(-before, after + 1) * np.float64(step_s)
     continued = 0
     if scenario.continued:
@@ -55,7 +55,7 @@ def resample(scenario: Scenario, step_s: float) -> Scenario:
 
 
 def _recorded_s(scenario: Scenario) -> float:
-    """Return the usual seconds between observed steps with a state, as a stream knows them."""
+    """Return the usual seconds between observed steps with a state, as known to a stream."""
     observed = scenario.num_observed
     seen = scenario.tracks.valid[:, :observed].any(axis=0)
     stamps = scenario.timestamps_ns[:observed][seen]
@@ -70,9 +70,9 @@ def tracks_at(
     recorded_s: float,
     step_s: float,
 ) -> Tracks:
-    """Resample tracks, which were recorded at ``time`` ``[T]``, to ``grid`` ``[G]`` by :func:`states_at`.
+    """Resample tracks recorded at ``time`` ``[T]`` to ``grid`` ``[G]`` by :func:`states_at`.
 
-    What was recorded after 0 does not change the states up to 0.
+    States after time 0 do not change the states up to 0.
     """
     is_past = grid <= 0
     seen = replace(tracks, valid=tracks.valid & (time <= 0))
@@ -96,7 +96,7 @@ def _states(
     recorded_s: float,
     step_s: float,
 ) -> Tracks:
-    """Resample tracks as :func:`states_at` does."""
+    """Resample tracks by :func:`states_at`."""
     known = heading_known(tracks.heading, tracks.position, tracks.valid)
     motion = np.concatenate((tracks.position, tracks.velocity), axis=-1)
     heading = np.where(known, tracks.heading, np.nan)
@@ -119,12 +119,13 @@ def states_at(
     recorded_s: float,
     step_s: float,
 ) -> dict[str, Any]:
-    """Return the states at the times ``grid`` ``[G]`` of tracks that were recorded at ``time`` ``[T]``.
+    """Return the states at times ``grid`` ``[G]`` of tracks recorded at ``time`` ``[T]``.
 
     Between two states up to :func:`~trajpred.data.time.longest_gap_s` apart, position and velocity are
-    interpolated linearly and the heading along the shorter arc. Otherwise the state before counts if it is
-    less than a step old, or that after up to half a step ahead, moved at its velocity. States are continuous
-    functions of the times; where the rule has a limit, times count as the same up to a tolerance.
+    interpolated linearly and the heading along the shorter arc. Otherwise the state before is extrapolated at
+    its velocity if it is less than a step old, or else the state after if it is at most half a step ahead.
+    States are continuous functions of the times; at the rule's limits, times count as equal up to a
+    tolerance.
 
     Args:
         states: ``[5, A, T]`` position, velocity and heading, NaN where the heading is unknown.
@@ -153,7 +154,7 @@ def states_at(
     is_after = left_valid & (ago < (1 - SAME_TIME) * step_s)
     is_before = right_valid & (ahead <= (0.5 + SAME_TIME) * step_s)
 
-    # One that counts alone is both neighbours.
+    # A state that counts alone is both neighbours.
     use_right = ~is_after & is_before
     left = np.where(is_between | ~use_right, left, right)
     right = np.where(is_between | use_right, right, left)
@@ -178,9 +179,9 @@ def states_at(
 def _turned(
     before: NDArray[np.float64], following: NDArray[np.float64], share: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Interpolate headings ``[A, G]``, NaN where unknown; where one is, return the other.
+    """Interpolate headings ``[A, G]``, NaN where unknown; if one is unknown, return the other.
 
-    At the same time as one of both states, that of the other does not matter.
+    At the time of one state, the other's heading does not matter.
     """
     turn = wrap_angle(following - before)
     turned = given_heading(wrap_angle(before + share * turn))
@@ -193,9 +194,9 @@ def _turned(
 def _neighbours(
     valid: NDArray[np.bool_], time: NDArray[np.float64], grid: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the steps ``[A, G]`` of the valid states up to each time of the grid, and after it.
+    """Return the steps ``[A, G]`` of the last valid states up to each grid time, and of the first after it.
 
-    Where there is none, it is the first or the last step.
+    If there is none, the first or the last step.
     """
     last = len(time) - 1
     steps = np.arange(last + 1)
@@ -210,7 +211,7 @@ def _neighbours(
 def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, steps: int) -> Forecast:
     """Return ``steps`` steps of ``step_s`` seconds of a forecast with steps of ``old_step_s`` seconds.
 
-    Positions and scales are interpolated linearly. The forecast must reach as far; this is not checked.
+    Positions and scales are interpolated linearly. The forecast must be long enough; this is not checked.
     """
     speed = forecast.speed[:, :1, :1]
     heading = forecast.heading[:, :1, :1]
@@ -222,7 +223,7 @@ def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, step
     share = (old_step - left)[:, None]
 
     def mix(values: NDArray[np.float64], origin: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Interpolate ``[A, K, F, 2]``, which follow ``origin`` at the last observed step."""
+        """Interpolate ``[A, K, F, 2]`` values that follow ``origin`` at the last observed step."""
         first_values = np.broadcast_to(origin, (*values.shape[:2], 1, 2))
         steps_from_now = np.concatenate((first_values, values), axis=2)
         before = steps_from_now[:, :, left]

@@ -1,4 +1,4 @@
-"""Evaluations as tables of text, in the terminal or as Markdown: of one, with less input, and compared."""
+"""Text tables of evaluations, in the terminal or as Markdown: single, with less input, and compared."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CONVENTIONS = (
 )
 #: How many of the most improved, and of the most degraded, scenarios to list.
 MOST_CHANGED = 10
-#: The texts of a row by column; the column of its name is often "".
+#: Cells of a row by column; the column of the row's name is often "".
 Row = dict[str, str]
 
 
@@ -61,7 +61,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, title: str, rows: Sequence[Row]) -> Table:
-        """Build a table with a dash where a row lacks a column."""
+        """Build a table with a dash for missing cells."""
         blank: Row = {}
         for row in rows:
             blank |= dict.fromkeys(row, "-")
@@ -69,7 +69,7 @@ class Table(NamedTuple):
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
-    """Build the tables of a result: for each K, joint futures, and of ``groups`` horizons and breakdowns.
+    """Build the tables of a result: by K, joint futures, and horizons and breakdowns for ``groups``.
 
     Args:
         by: facts to break results down by (:data:`~trajpred.evaluation.table.FACTS`), or ``all``.
@@ -93,13 +93,13 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
         built.append(_plausibility_ahead(means, group))
         built.append(_by_time(means, "after", updates))
         built += [_breakdown(found[group], group, fact) for fact in facts]
-    if "all" not in groups:  # stationary agents are in the group of all agents
+    if "all" not in groups:  # stationary agents are only in the group of all agents
         built.append(_plausibility_ahead(found["all"][EVERY], "all"))
     return [table for table in built if table.rows]
 
 
 def _by_k(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
-    """Build a table for each K, with the groups side by side; metrics without K are in the last one."""
+    """Build a table for each K, with the groups side by side; metrics without K are in the last table."""
     assert result.agents is not None
     whole = whole_columns(result.agents)
     ks = sorted({column.k for column in whole if column.k is not None})
@@ -136,7 +136,7 @@ def _texts(cells: Cells) -> Row:
 
 
 def joint_table(result: Evaluation) -> Table:
-    """Build the table of the joint metrics; without rows unless the predictor has joint futures."""
+    """Build the table of joint metrics; it has no rows without joint futures."""
     rows: list[Row] = []
     for group, means in result.joint.items():
         if means["count"] and result.scenes is not None:
@@ -161,7 +161,7 @@ def _av2(result: Evaluation) -> Table:
 
 
 def _plausibility_ahead(found: Cells, group: str) -> Table:
-    """Build the table of what is evaluated by seconds ahead with ``--plausibility`` only."""
+    """Build the table of metrics by seconds ahead that need ``--plausibility``."""
     ahead = {column: cell for column, cell in found.items() if column.metric.ahead}
     if not any(column.metric.kind == "plausibility" for column in ahead):
         ahead = {}
@@ -190,10 +190,10 @@ def _breakdown(found: Summary, group: str, fact: str) -> Table:
 
 
 def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Table]:
-    """Build a table for each group of the means of the first result and of variants with less input.
+    """Build a table for each group with the means of the first result and of variants with less input.
 
-    With the paired change of the minFDE6: an input whose removal makes the error smaller by more than the
-    interval does harm.
+    Includes the paired change in minFDE6: an input does harm if its removal reduces the error by more than
+    the interval.
     """
     first, *variants = results
     if not variants:
@@ -221,10 +221,10 @@ def change_tables(
     names: tuple[str, str],
     count: int = MOST_CHANGED,
 ) -> list[Table]:
-    """Build tables of the change of the metrics between two recipes, given by their seeds.
+    """Build tables of the change in metrics between two recipes, given by their seeds.
 
-    The mean change over the focal and the moving agents that both predict, with its 95 % interval, and the
-    ``count`` scenarios in which the focal agent's minFDE6 improved and degraded most.
+    Mean changes over the focal and moving agents that both predict, with 95 % intervals, and the ``count``
+    scenarios in which the focal agent's minFDE6 improved and degraded most.
     """
     old, new = names
     rows: list[Row] = []
@@ -247,13 +247,13 @@ def change_tables(
 
 
 def _changes(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> dict[str, Change]:
-    """Compute the change of each group of which both predict an agent. Raises: DataError if there is none."""
+    """Compute the change for each group with common agents. Raises: DataError if there is none."""
     changes: dict[str, Change] = {}
     problems: list[DataError] = []
     for group in PAIRED_GROUPS:
         try:
             changes[group] = change(after, before, group)
-        except DataError as error:  # predictions files may have the focal agents alone, or none of them
+        except DataError as error:  # predictions files may have only the focal agents, or none of them
             problems.append(error)
     if not changes:
         raise problems[0]
@@ -263,9 +263,9 @@ def _changes(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> dict[
 def most_changed(
     before: Sequence[Evaluation], after: Sequence[Evaluation], count: int = MOST_CHANGED
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the ``count`` scenarios in which the minFDE6 improves most, and degrades most.
+    """Return the ``count`` scenarios in which minFDE6 improves most, and those in which it degrades most.
 
-    It is the focal agent's, or that of the moving agents if no focal one is predicted by both.
+    It is the focal agent's minFDE6, or the moving agents' if both predict no common focal agent.
     """
     changed = next(iter(_changes(before, after).values()))
     ascending = list(changed.by_scenario.items())
@@ -275,12 +275,12 @@ def most_changed(
 
 
 def _text(cell: Cell) -> str:
-    """Format a mean with its interval, a dash if there is no agent."""
+    """Format a mean with its interval, or a dash without agents."""
     return format_interval(cell.interval) if cell.agents else "-"
 
 
 def format_interval(interval: Interval, sign: str = "") -> str:
-    """Format ``mean [low, high]``; the mean alone of a single scenario."""
+    """Format ``mean [low, high]``; only the mean for a single scenario."""
     mean = format(interval.mean, f"{sign}.2f")
     if math.isnan(interval.low):
         return mean
@@ -302,7 +302,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def note_of(results: Sequence[Evaluation], conventions: str = CONVENTIONS) -> str:
-    """Return the note below tables of results: the conventions, and what is particular to each result."""
+    """Return the note below tables of results: the conventions, and remarks on each result."""
     notes = [conventions] if conventions else []
     for result in results:
         notes += result.notes
@@ -318,7 +318,7 @@ def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:
 
 
 def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
-    """Print the tables and the note: formatted in a terminal, as Markdown into a file or a pipe."""
+    """Print the tables and the note: formatted in a terminal, as Markdown to a file or a pipe."""
     if not sys.stdout.isatty():
         print(to_markdown(shown, note))
         return
@@ -335,11 +335,11 @@ def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
         console.print(note, style="dim", highlight=False, markup=False)
 
 
-#: Evaluations of one recipe from several seeds.
+#: Evaluations of one recipe with several seeds.
 Seeds = Sequence[Evaluation]
-#: The same of several recipes, by name.
+#: Evaluations of several recipes, by name.
 Recipes = Mapping[str, Seeds]
-#: What a table of differences shows, beside the changes between updates.
+#: Metrics in a table of differences, besides the changes between updates.
 COMPARED = ("minFDE1", "minFDE6", "MR6")
 
 
@@ -349,9 +349,9 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     Duplicates (a baseline beside every run) count once.
 
     Args:
-        files: those of the evaluations; runs of one recipe and seed that differ are told apart by folder.
+        files: files of the evaluations; different runs of one recipe and seed are distinguished by folder.
 
-    Raises: DataError if there are none, they are of different data, or two of one recipe and seed differ.
+    Raises: DataError if there are none, their data differ, or two with one recipe and seed differ.
     """
     if not evaluations:
         raise DataError("no results given")
@@ -393,7 +393,7 @@ def _are_distinct(values: Sequence[Any]) -> bool:
 
 
 def _is_copy(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether results of a recipe are of one seed, and equal up to the rounding of another machine."""
+    """Return whether a recipe's results have one seed and are equal up to rounding on other machines."""
     focal = first.metrics["focal"]
     other = second.metrics["focal"]
     for column in headline():
@@ -429,7 +429,7 @@ def _with_count(name: str, seeds: Seeds) -> str:
 
 
 def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
-    """Format ``mean (minimum–maximum)``; the value alone of one seed, a dash if there is none."""
+    """Format ``mean (minimum–maximum)``; only the value for one seed, a dash if there is none."""
     values = [metrics[name] for metrics in means if name in metrics]
     if not values:
         return "-"
@@ -442,7 +442,7 @@ def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
 def interval_table(recipes: Recipes, group: str = "focal") -> Table:
     """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
 
-    Of :data:`COMPARED`, over the agents that all predict.
+    For the metrics :data:`COMPARED`, over the agents that all predict.
 
     Raises: DataError if there are none, or results have no values per scenario.
     """
@@ -473,7 +473,7 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
 
 
 def _short_names(recipes: Iterable[str]) -> dict[str, str]:
-    """Return for each recipe its name up to the first comma, where that tells it from the others."""
+    """Return each recipe's name up to the first comma if that is unambiguous."""
     start = {recipe: recipe.partition(",")[0] for recipe in recipes}
     count = Counter(start.values())
     return {recipe: name if count[name] == 1 else recipe for recipe, name in start.items()}
@@ -506,7 +506,7 @@ def format_training(training: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _distinct(training: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """List the different values of a fact, without None."""
+    """List the distinct values of a fact, without None."""
     values = dict.fromkeys(facts.get(name) for facts in training)
     return [value for value in values if value is not None]
 
@@ -540,7 +540,7 @@ def _processor(machine: Mapping[str, Any]) -> str:
 
 
 def _counted(values: Iterable[int], unit: str) -> str:
-    """Return for example ``1 thread`` or ``79, 80 minutes``."""
+    """Return text such as ``1 thread`` or ``79, 80 minutes``."""
     numbers = [f"{value:,}" for value in values]
     plural = "" if numbers == ["1"] else "s"
     return f"{', '.join(numbers)} {unit}{plural}"

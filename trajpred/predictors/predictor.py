@@ -24,14 +24,14 @@ from trajpred.store.jobs import serve
 
 
 class Predictor:
-    """Forecasts scenarios. A predictor of your own is a subclass with a ``name`` and a ``__call__``.
+    """Forecasts scenarios. Your own predictor is a subclass with a ``name`` and a ``__call__``.
 
     Attributes:
         name: the name in tables.
-        training: how the model was trained (:class:`trajpred.training.TrainingRecord`), as far as known.
+        training: how the model was trained (:class:`trajpred.training.TrainingRecord`), if known.
         joint: whether mode k of all agents of a scene is one joint mode.
-        how: the way of forecasting, where a model has several (``joint``, ``mirrored``).
-        fork_safe: whether it also works in forked processes: it has no state and no GPU of this one.
+        how: the way of forecasting, if a model has several (``joint``, ``mirrored``).
+        fork_safe: whether it also works in forked processes, without state or a GPU of this process.
 
     Example:
         >>> predictor = load_predictor("constant_velocity")
@@ -53,7 +53,7 @@ class Predictor:
         return f"{type(self).__name__}({self.name})"
 
     def steps(self, scenario: Scenario) -> int:
-        """Return how many steps of ``scenario`` it predicts; by default all that there are to predict."""
+        """Return how many steps of ``scenario`` it predicts; by default all future steps."""
         return future_steps(scenario)
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
@@ -62,7 +62,7 @@ class Predictor:
 
 
 def future_steps(scenario: Scenario) -> int:
-    """Return the steps to predict: those of the scenario, or 6 s if it ends with the observed ones."""
+    """Return the number of steps to predict: the scenario's, or 6 s if it ends with the observed steps."""
     return scenario.num_future or round(6 / scenario.step_s)
 
 
@@ -71,7 +71,7 @@ Batch: TypeAlias = tuple[list[Scenario], list[Forecast]]
 
 
 class Job(NamedTuple):
-    """What every process computes: the predictor, and where its scenarios are.
+    """The work of every process: the predictor, and where its scenarios are.
 
     Attributes:
         labelled: leave out scenarios without a future.
@@ -89,15 +89,15 @@ class Job(NamedTuple):
         return [scenario for scenario in scenarios if scenario.has_future]
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        """Read and forecast the scenarios of ``rows``, of which there may be none."""
+        """Read and forecast the scenarios of ``rows``, which may be empty."""
         scenarios = self.scenarios(rows)
         forecasts = self.predictor(scenarios) if scenarios else []
         return scenarios, forecasts
 
 
-#: A stopped command waits so long for its processes (seconds).
+#: Seconds that a stopped command waits for its processes.
 PATIENCE_S = 5.0
-#: The job of a worker process, inherited when it is forked.
+#: The job of a worker process, inherited by forking.
 _job: Job | None = None
 
 
@@ -115,13 +115,13 @@ def forecast_store(
 
     Args:
         labelled: leave out scenarios without a future.
-        batch_size: scenarios at once, in each process.
+        batch_size: scenarios at once per process.
         limit: only the first ``limit`` scenarios.
-        workers: processes, -1 for all cores. One is used where more are of no use: for GPUs, onboard bundles
-            and predictions files (:attr:`Predictor.fork_safe`), and on systems that cannot fork.
+        workers: processes, -1 for all cores. Only one is used for GPUs, onboard bundles and predictions files
+            (:attr:`Predictor.fork_safe`), and on systems that cannot fork.
         progress: show a progress bar.
 
-    Raises: DataError if a number is out of range, the model is for other lengths, or a process dies.
+    Raises: DataError if a number is out of range, the scenarios do not fit the model, or a process dies.
     """
     require(batch_size > 0, "batch_size", "must be positive")
     require(limit is None or limit > 0, "limit", "must be positive")
@@ -145,7 +145,7 @@ def in_batches(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[Batch]:
-    """Forecast in ``count`` forked processes of one thread, which share the model's memory."""
+    """Forecast in ``count`` forked single-threaded processes, which share the model's memory."""
     global _job
     _job = job
     context = multiprocessing.get_context("fork")
@@ -164,7 +164,7 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
         for rows in batches:
             while remaining and len(waiting) < 2 * count:
                 waiting.append(pool.submit(_forecast, remaining.popleft()))
-            # The scenarios are read again here, which takes less than sending them.
+            # Read the scenarios again here, which is cheaper than sending them.
             scenarios = job.scenarios(rows)
             forecasts, problems = waiting.popleft().result()
             if problems and not warned:
@@ -184,7 +184,7 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
 
 
 def _end_soon(pool: Iterable[BaseProcess]) -> None:
-    """Wait for the batches that processes compute; kill those that take longer than :data:`PATIENCE_S`."""
+    """Wait for the processes' batches; kill those that take longer than :data:`PATIENCE_S`."""
     end = time.monotonic() + PATIENCE_S
     for process in pool:
         process.join(max(0.0, end - time.monotonic()))
@@ -197,12 +197,12 @@ def _start(parent: int) -> None:
     import torch  # predictions files are read without it
 
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
-    gc.freeze()  # nor do those that sessions of onnxruntime, left to be collected, would wait for
+    gc.freeze()  # nor do threads that uncollected onnxruntime sessions would wait for
     serve(parent)
 
 
 def _forecast(rows: Sequence[int]) -> tuple[list[Forecast], list[str]]:
-    """Forecast, and return the warnings about the scenarios, too."""
+    """Forecast, and also return the warnings about the scenarios."""
     assert _job is not None
     with warnings.catch_warnings(record=True) as said:
         _, forecasts = _job.batch(rows)

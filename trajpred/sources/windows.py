@@ -1,4 +1,4 @@
-"""Windows of recordings: how long and how often, of which split, and whom to predict and score in them."""
+"""Windows of recordings: their length and spacing, their split, and their focal and scored tracks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORTEST_S = 2.0
 MOVED_M = 2.0
 #: The object types that are predicted and scored.
 ROAD_USERS = ("vehicle", "bus", "motorcyclist", "cyclist", "pedestrian")
-#: The text that is hashed to choose the split of a recording.
+#: The text to hash for choosing a recording's split.
 SPLIT = "split of the recording {}"
 #: Fraction of the recordings, or of a single recording, for the split ``val``.
 VAL_FRACTION = 0.2
@@ -49,14 +49,14 @@ class Spacing:
 class Windows(Spacing):
     """Options of a source that cuts windows out of recordings.
 
-    A shorter recording is one window, too: the same fraction of it is observed, and the steps before and
+    A shorter recording is also one window: an equal fraction of it is observed, and the steps before and
     after it are unknown.
 
     Attributes:
         every_s: Seconds between the starts of windows.
-        observe_s: Seconds of a window that are observed.
-        predict_s: Seconds of a window after those.
-        step_s: Seconds between steps; by default those of the recording.
+        observe_s: Observed seconds of a window.
+        predict_s: Future seconds of a window.
+        step_s: Seconds between steps; by default the recording's.
     """
 
     observe_s: float = 5.0
@@ -71,14 +71,14 @@ class Windows(Spacing):
             require_step_s(self.step_s)
 
     def steps(self, step_s: float) -> tuple[int, int]:
-        """Return the number of observed steps of ``step_s`` seconds, and of all steps of a window."""
+        """Return a window's numbers of observed steps and of all steps, at ``step_s`` seconds per step."""
         observed = max(1, round(self.observe_s / step_s))
         return observed, round((self.observe_s + self.predict_s) / step_s)
 
     def starts(self, recorded: int, step_s: float) -> range:
         """Return the first steps of the windows of a recording of ``recorded`` steps.
 
-        Raises: DataError if the recording is too short for one.
+        Raises: DataError if the recording is too short for one window.
         """
         seconds = recorded * step_s
         short = f"the road users are recorded for {seconds:.1f} s, less than {SHORTEST_S:g} s"
@@ -88,7 +88,7 @@ class Windows(Spacing):
         return range(0, max(recorded - steps, 0) + 1, stride)
 
     def unknown_before(self, recorded: int, step_s: float) -> int:
-        """Return how many steps of a window are before the first one of a shorter recording."""
+        """Return how many steps of a window precede a shorter recording."""
         observed, steps = self.steps(step_s)
         return round(max(steps - recorded, 0) * observed / steps)
 
@@ -106,20 +106,20 @@ def roles(
     step_s: float,
     is_static: NDArray[np.bool_] | None = None,
 ) -> tuple[int, NDArray[np.int64]]:
-    """Choose the focal track of a window, and the category ``[A]`` of each.
+    """Choose the focal track of a window, and each track's category ``[A]``.
 
-    The focal track is the road user that is seen at the last observed step and at the most steps; of several
-    the one that departs farthest from the velocity of its last observed second; a static one only if there
-    is nobody else. Road users that are seen at every recorded step and move at least :data:`MOVED_M` are
+    The focal track is the road user seen at the most steps of those visible at the last observed step; among
+    several, the one that deviates most from the velocity of its last observed second; a static one only if
+    there is no other. Road users visible at every recorded step that move at least :data:`MOVED_M` are
     scored.
 
     Args:
         position: ``[A, T, 2]`` metres.
-        valid: ``[A, T]``. Steps at which no track is valid were not recorded.
-        object_type: the names of A types.
+        valid: ``[A, T]``. Steps without a valid track were not recorded.
+        object_type: names of A types.
         observed: number of observed steps.
         step_s: seconds between steps.
-        is_static: ``[A]`` the tracks that are known to stay.
+        is_static: ``[A]`` tracks known to be static.
 
     Raises: DataError if no road user is seen at the last observed step.
     """
@@ -144,7 +144,7 @@ def _focal(
     observed: int,
     second: int,
 ) -> int:
-    """Choose one of the candidates among the tracks; a second has ``second`` steps."""
+    """Choose one of the candidate tracks; ``second`` is the number of steps per second."""
     now = observed - 1
     back = max(now - second, 0)
     velocity = (position[:, now] - position[:, back]) / max(now - back, 1)  # metres per step
@@ -164,10 +164,11 @@ class Found(NamedTuple):
 
     Attributes:
         name: its name.
-        windows: by time; their parts have ``now``, the time of the last state in their observed seconds.
-        duration_s: its seconds.
-        gap_s: seconds between states up to which these are interpolated.
-        block: returns the windows of a block, from one second up to another, as of a recording of its own.
+        windows: windows by time; their parts have ``now``, the time of the last state in their observed
+            seconds.
+        duration_s: its length in seconds.
+        gap_s: longest time (s) between states across which they are interpolated.
+        block: returns the windows of a block between two times, as if it were a separate recording.
     """
 
     name: str
@@ -177,19 +178,19 @@ class Found(NamedTuple):
     block: Callable[[float, float], list[RawScenario]] | None = None
 
 
-#: Finds the recordings of a folder, and adds what looks wrong to sentences by kind.
+#: Finds the recordings of a folder, and collects sentences about what looks wrong, by kind.
 Finder = Callable[[Path, dict[str, list[str]]], list[Found]]
 
 
 def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, list[RawScenario]]:
-    """Return the windows of all recordings; of those in ``raw/{train,val,test}/`` in these splits.
+    """Return the windows of all recordings; ``raw/{train,val,test}/`` state their splits.
 
-    Elsewhere a fifth of the recordings, chosen by their names, becomes ``val``. One or two recordings are
-    divided in time: the last fifth of each, at least one window, becomes ``val``, and windows of both parts
-    are left out. One that is too short for that is ``train`` beside a longer one, and cut into two halves if
-    it is the only one; of two that are, one is ``val``.
+    Without these folders, a fifth of the recordings, chosen by name, becomes ``val``. One or two recordings
+    are each divided in time: the last fifth, at least one window, becomes ``val``, and windows that overlap
+    both parts are left out. Of two recordings, one that is too short for that becomes ``train``; if both are,
+    one becomes ``val``. A single short recording is cut into two halves.
 
-    Warns about what looks wrong, once for each kind.
+    Warns about what looks wrong, once per kind.
     """
     problems: dict[str, list[str]] = {}
     splits: dict[str, list[RawScenario]] = {}
@@ -238,9 +239,9 @@ def _divided_in_time(recordings: list[Found], options: Windows) -> dict[str, lis
 
 
 def _parts_in_time(recording: Found, options: Windows) -> tuple[list[RawScenario], list[RawScenario]]:
-    """Return the windows of the first four fifths of a recording, and those of the last one."""
+    """Return the windows of the first four fifths of a recording, and those of the last fifth."""
     last = recording.windows[-1].part.now or 0.0
-    # Not the first second of the recording: a state may be an hour before the others.
+    # Not the recording's first second: one state may be an hour before the others.
     begin = max(0.0, (recording.windows[0].part.now or 0.0) - options.observe_s)
     fifth = VAL_FRACTION * (recording.duration_s - begin)
     border = min(recording.duration_s - fifth, last - options.observe_s)
@@ -256,14 +257,14 @@ def _parts_in_time(recording: Found, options: Windows) -> tuple[list[RawScenario
 
 
 def _halves(recording: Found, options: Windows) -> dict[str, list[RawScenario]]:
-    """Return the windows of each half of a recording, of which some steps are unknown.
+    """Return the windows of each half of a recording; some of their steps are unknown.
 
-    All windows are ``val`` if it is too short for that.
+    All windows are ``val`` if the recording is too short for that.
     """
     if recording.block is not None:
         middle = recording.duration_s / 2
         train = recording.block(0.0, middle)
-        # States count for times up to a step after them.
+        # States count up to a step after their time.
         val = recording.block(middle + max(options.step_s or 0.0, recording.gap_s), math.inf)
         if train and val:
             return {"train": train, "val": val}

@@ -1,4 +1,4 @@
-"""Make the shards of a store in parallel, in local processes or on a Dask cluster."""
+"""Make a store's shards in parallel, in local processes or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Extension(Protocol):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the result depends on, as JSON values."""
+        """Return everything that the result depends on, as JSON values."""
         ...
 
     def __call__(self, scenario: Scenario) -> Scenario: ...
@@ -52,12 +52,12 @@ class ShardJob(NamedTuple):
     Attributes:
         config: version, source and options of the store.
         raw: raw folder.
-        scenarios: those of the raw folder that are the rows.
+        scenarios: the raw scenarios that become its rows.
         record: file beside the shard that records its inputs and its name.
         scratch: folder of unfinished files.
-        extend: applied to every scenario that was read.
-        options: of the source.
-        modules: those of the user, which may have the source; also imported where the job runs.
+        extend: applied to every scenario after reading.
+        options: options of the source.
+        modules: modules of the user, possibly with the source, to import where the job runs.
     """
 
     config: dict[str, Any]
@@ -71,9 +71,9 @@ class ShardJob(NamedTuple):
 
 
 def run_job(job: ShardJob) -> None:
-    """Write the shard of a job and then its record, unless they are there, undamaged and of the same inputs.
+    """Write a job's shard and then its record, unless both exist undamaged for the same inputs.
 
-    The shard is named after its content, so that it never replaces one that is being read.
+    The shard is named after its content and thus never replaces one that is being read.
 
     Raises:
         DataError: the source is unknown, the teacher fails, or writing fails.
@@ -119,7 +119,7 @@ def run_job(job: ShardJob) -> None:
 
 
 def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
-    """Return whether shard and record are undamaged, of the same inputs, and skipped scenarios still fail."""
+    """Return whether the shard is undamaged, its inputs are unchanged, and skipped scenarios still fail."""
     try:
         record = unsealed(job.record.read_text("utf-8"))
         if record | inputs != record or not is_intact(job.record.with_name(record["file"])):
@@ -132,7 +132,7 @@ def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
 
 
 def _fingerprint(raw: RawScenario, options: object) -> int:
-    """Hash the files of a scenario and those that the options name: their contents, not where they are."""
+    """Hash the contents of a scenario's files and of files named in options, not their locations."""
     named = [raw.path]
     for record in (raw.part, options):
         for value in _values(record):
@@ -142,14 +142,14 @@ def _fingerprint(raw: RawScenario, options: object) -> int:
 
 
 def _values(record: object) -> Iterable[Any]:
-    """Return the fields of a record, whether a NamedTuple or a dataclass; of anything else none."""
+    """Return the fields of a NamedTuple or a dataclass; none for anything else."""
     if isinstance(record, tuple):
         return record
     return vars(record).values() if is_dataclass(record) else ()
 
 
 def _contents(path: Path) -> list[Any]:
-    """Return name and checksum of each file of a folder, or those of a file; empty if it cannot be read."""
+    """Return name and checksum of each file in a folder, or of one file; empty if it cannot be read."""
     with suppress(OSError):  # reported when the scenario is read
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         stats = [(file, file.stat()) for file in files if file.is_file()]
@@ -167,7 +167,7 @@ def _checksum(file: Path, size: int, changed_ns: int) -> int:
 
 
 def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Read scenarios: the encoded rows, each with its window, and by name why others are skipped."""
+    """Read scenarios: encoded rows, each with its window, and the reasons for skipping others, by name."""
     # Not in the loop: a missing source must not be recorded as damaged scenarios.
     source = find_source(job.config["source"])
     rows: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, A
         except (Exception, SystemExit) as error:
             skipped[raw.name] = _problem(job, error)
             continue
-        # Not guarded: a teacher that fits none of the scenarios ends the run with one sentence.
+        # Not guarded: a teacher that does not fit the scenarios ends the run with one sentence.
         if job.extend is not None:
             scenario = job.extend(scenario)
         try:  # encoding validates
@@ -208,9 +208,9 @@ def _problem(job: ShardJob, error: BaseException) -> str:
 
 
 def recorded_frames(scenario: Scenario) -> Window:
-    """Return the window without the steps between others at which no track is valid.
+    """Return the window without inner steps at which no track is valid.
 
-    It is the whole window if the focal track would have no observed state in the last steps of that number.
+    Returns the whole window if the focal track would have no observed state in the shortened history.
     """
     valid = scenario.tracks.valid
     seen = np.flatnonzero(valid.any(axis=0))
@@ -284,9 +284,9 @@ def _run(
 
 
 def serve(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and exit with it, which the processes of pools do not."""
+    """Leave Ctrl-C to the parent and exit with it, unlike ordinary pool processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which a fork inherits
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, inherited by forking
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -47,10 +47,10 @@ class _Draw(IntEnum):
 
 #: The longest gap in a history, as a fraction of its steps.
 _LONGEST_GAP = 0.2
-#: Least recorded future (s) after a moved forecast time: a model that is shown long histories only where
-#: little was recorded after them learns that long histories have no future.
+#: Least recorded future (s) after a moved forecast time: if long histories always had short recorded futures,
+#: a model would learn that.
 _RECORDED_S = 2.0
-#: Least standard deviation (m) of noise: less makes no difference.
+#: Least standard deviation (m) of noise; less makes no difference.
 _LEAST_NOISE_M = 0.03
 
 
@@ -62,7 +62,7 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
     """
     state = np.zeros(1, np.uint64)
     for key in keys:
-        # Through int64, so that negative keys are accepted.
+        # Convert via int64, to accept negative keys.
         state = state + np.uint64(0x9E3779B97F4A7C15) + np.asarray(key).astype(np.int64).view(np.uint64)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -71,12 +71,12 @@ def hashed(*keys: ArrayLike) -> NDArray[np.uint64]:
 
 
 def uniform(*keys: ArrayLike) -> NDArray[np.float64]:
-    """Draw numbers in [0, 1) that are functions of the integer ``keys`` (broadcast) alone."""
+    """Draw numbers in [0, 1) that depend only on the integer ``keys`` (broadcast)."""
     return (hashed(*keys) >> np.uint64(11)) * np.float64(2.0**-53)
 
 
 def normal(*keys: ArrayLike) -> NDArray[np.float64]:
-    """Draw pairs ``[..., 2]`` of standard normal numbers that are functions of the integer ``keys`` alone.
+    """Draw pairs ``[..., 2]`` of standard normal numbers that depend only on the integer ``keys``.
 
     Source: Box and Muller 1958, "A note on the generation of random normal deviates".
     """
@@ -90,25 +90,25 @@ class AugmentConfig:
     """Random variations of training scenes; the default is none.
 
     Attributes:
-        drop_agents: share of the agents to omit; focal and scored ones always stay.
+        drop_agents: share of the agents to omit; focal and scored agents always stay.
         drop_lanes: share of the lanes to omit.
         truncate_history: probability that an agent's history before a random step is masked.
-        gap: probability that an agent's history has a gap of a random length up to a fifth of all steps.
+        gap: probability that an agent's history has a gap of random length, up to a fifth of all steps.
         mirror: probability that a scene is reflected, which exchanges left and right.
-        no_agents: probability that a scene has no agents but the focal and the scored ones.
+        no_agents: probability that a scene has only its focal and scored agents.
         no_map: probability that a scene has no map.
-        unknown: probability, for each of the attributes that not all data have
-            (:data:`~trajpred.features.config.ATTRIBUTES`), that a scene lacks it, and once more that a scene
-            lacks all of them.
-        earlier_s: the forecast is made at most this many seconds earlier, in whole steps, uniformly; the
-            labels are what was recorded after it.
-        later_s: the forecast is made at most this many seconds later.
-        noise: probability that a scene's observed positions are noisy, as a tracker's are; labels stay true.
-        noise_m: largest standard deviation of the noise in metres. That of each scene is drawn evenly in its
-            logarithm, so that most are small.
-        slow_noise: probability that a scene's noise is correlated over a second, as that of a filter.
+        unknown: probability, for each attribute that some data lack
+            (:data:`~trajpred.features.config.ATTRIBUTES`), that a scene lacks it; and also that a scene lacks
+            all of them.
+        earlier_s: the forecast is made up to this many seconds earlier, in whole steps, uniformly; later
+            recorded steps are the labels.
+        later_s: the forecast is made up to this many seconds later.
+        noise: probability that a scene's observed positions are noisy like a tracker's; labels stay true.
+        noise_m: largest standard deviation of the noise in metres; each scene's is drawn log-uniformly, so
+            most are small.
+        slow_noise: probability that a scene's noise is correlated over a second, like a filter's.
         derived_states: probability that a scene's observed headings and velocities are derived from its
-            positions, with their noise.
+            (possibly noisy) positions.
     """
 
     drop_agents: float = 0.0
@@ -143,11 +143,11 @@ class AugmentConfig:
 def vary_recordings(
     batch: ScenarioBatch, config: AugmentConfig, features: FeatureConfig, keys: NDArray[np.int64]
 ) -> ScenarioBatch:
-    """Vary the recordings; the variation of each is a function of its number in ``keys`` ``[S]`` alone.
+    """Vary the recordings; each variation depends only on the recording's number in ``keys`` ``[S]``.
 
-    The time of the forecast moves: what was the future becomes history, or the reverse. Scenes whose focal
-    agent would have no history, or less than :data:`_RECORDED_S` of recorded future, keep their time. Some
-    scenes lose their map, and some are disturbed as a tracker disturbs them.
+    The time of the forecast moves: future becomes history, or the reverse. Scenes whose focal agent would
+    have no history, or less than :data:`_RECORDED_S` of recorded future, keep their time. Some scenes lose
+    their map, and some get a tracker's noise.
     """
     return _disturbed(_moved(batch, config, features, keys), config, keys)
 
@@ -198,7 +198,7 @@ def _disturbed(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int
 
 
 def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
-    """Vary ``scenes``; the variation of each is a function of its number in ``keys`` ``[S]`` alone."""
+    """Vary ``scenes``; each variation depends only on the scene's number in ``keys`` ``[S]``."""
 
     def draw(scene: NDArray[np.int64], purpose: _Draw) -> NDArray[np.float64]:
         return uniform(keys[scene], purpose, rank_in_scene(scene))
@@ -262,7 +262,7 @@ def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
 def _truncate(
     agents: AgentFeatures, config: AugmentConfig, chance: NDArray[np.float64], where: NDArray[np.float64]
 ) -> AgentFeatures:
-    """Mask the steps before a random one; the last tenth and the last observed state always stay."""
+    """Mask the steps before a random step; the last tenth and the last observed state always stay."""
     T = agents.history.shape[1]
     last = _last_step(agents)
     first = np.floor(where * max(1, T - T // 10))

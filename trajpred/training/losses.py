@@ -26,7 +26,7 @@ class LossConfig:
     Attributes:
         proposal: error and scale of the winning mode before refinement.
         refinement: error and scale of the winning mode after refinement.
-        mode: end-point mixture NLL, which trains the probabilities.
+        mode: endpoint mixture NLL, which trains the probabilities.
         joint: all three losses of the joint futures, if the decoder has them.
         regularization: auxiliary loss of some encoders, an L2 penalty.
         completion: auxiliary loss of some encoders, the completion of masked trajectories.
@@ -59,16 +59,16 @@ class LossConfig:
 
 
 class Labels(NamedTuple):
-    """Futures that the modes of ``B`` agents of a batch are compared with, in the agents' frames.
+    """The true futures of ``B`` agents of a batch, in the agents' frames.
 
     Attributes:
         agents: ``[B]`` rows of the batch.
         scene: ``[B]``, scene of each agent.
         target: ``[B, F, 2]`` metres.
         valid: ``[B, F]``, whether there is a label.
-        recorded: ``[B, F]``, whether it was recorded, not continued by a model.
+        recorded: ``[B, F]``, whether the label was recorded, not continued by a model.
         step_weight: ``[B, F]``, 0 without a label.
-        weight: ``[B]`` by category, and for agents that were not drawn; 0 without a label.
+        weight: ``[B]`` by category, and on behalf of agents that were not drawn; 0 without a label.
     """
 
     agents: Tensor
@@ -89,17 +89,17 @@ class Labels(NamedTuple):
         recorded = valid & (step < batch.recorded[agent.batch][:, None])
         step_weight = torch.full_like(agent.target[..., 0], config.continued).masked_fill(recorded, 1.0)
         weight = torch.full_like(agent.heading, config.others)
-        # torch.compile compares a tensor with a plain number only.
+        # torch.compile compares tensors only with plain numbers.
         weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
         weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
         weight = weight * valid.any(1)
         return cls(row, agent.batch, agent.target, valid, recorded, step_weight * valid, weight)
 
     def draw(self, standing_share: float) -> Labels:
-        """Draw the agents of a training step: all that move, and a random fraction of the stationary ones.
+        """Draw the agents of a training step: all moving ones, and a random fraction of the stationary ones.
 
-        Most agents are stationary and contribute little signal. Each one that is drawn is weighted up to
-        stand for those that are not, so that the expectation of the loss is that over all agents.
+        Most agents are stationary and contribute little signal. Drawn ones are weighted up to represent the
+        rest, so that the expected loss equals that over all agents.
         """
         distance = norm(self.target).masked_fill(~self.valid, 0.0).amax(1)
         stands = distance < MOVING_M
@@ -131,7 +131,8 @@ def mode_losses(
     mean of their results is the mean over the agents of all processes (DDP averages gradients).
 
     Args:
-        average: what the modes of an agent are chosen by, from errors ``[B, K]``; by default its own error.
+        average: maps errors ``[B, K]`` to the criterion for choosing an agent's best mode; by default its own
+            error.
     """
     mean_weight = as_mean(labels.weight)
 
@@ -145,7 +146,7 @@ def mode_losses(
 
     last, end_nll = labels_nll(modes, labels, config.continued_end)
     mixture = mixture_nll(modes.logits, average(end_nll))
-    mixture = mixture * labels.step_weight.gather(1, last[:, None])[:, 0]  # less if it is continued
+    mixture = mixture * labels.step_weight.gather(1, last[:, None])[:, 0]  # less for continued labels
     refinement, min_ade = winner_losses(modes.trajectory, modes.scale)
     losses = {"refinement": refinement, "mode": (mixture * mean_weight).sum()}
     if modes.proposal is not None and modes.proposal_scale is not None:
@@ -160,10 +161,10 @@ def joint_losses(modes: Prediction, labels: Labels, config: LossConfig) -> dict[
 
 
 def group_losses(prediction: Prediction, labels: Labels, config: LossConfig) -> dict[str, Tensor]:
-    """Compute the losses of :func:`mode_losses` of a forecast of one or several groups of modes.
+    """Compute the losses of :func:`mode_losses` for a forecast with one or several groups of modes.
 
-    The mean of the groups' own losses keeps them diverse; ``merged``, which ``loss`` includes, trains the
-    forecast that is made of them.
+    The mean of the groups' own losses keeps them diverse; ``merged``, included in ``loss``, trains the merged
+    forecast.
     """
     if prediction.groups == 1:
         return mode_losses(prediction, labels, config)
@@ -184,7 +185,7 @@ def add_auxiliary(
 ) -> dict[str, Tensor]:
     """Add the losses of encoder and decoder to the others, and to their sum ``loss``.
 
-    Raises: DataError if one has the name of another, or ``config`` has the weight of one that there is not.
+    Raises: DataError if a name is duplicate, or ``config`` has a weight for a missing loss.
     """
     total = losses["loss"]
     for name, value in auxiliary.items():
@@ -221,9 +222,9 @@ def winner_takes_all(
 ) -> Tensor:
     """Average |x - μ| of mode ``best`` ``[A]`` plus the Laplace NLL of its scale over labels: ``[A]``.
 
-    μ is detached in the NLL. Trained through the NLL, its gradient would be scaled by 1/b, smallest where the
-    error is largest: 150 epochs on the sample's training scenes end at a focal minFDE6 of 3.9 m that way, and
-    of 0.5 m this way.
+    μ is detached in the NLL. If it were trained through the NLL, its gradient would be scaled by 1/b,
+    smallest where the error is largest: 150 epochs on the sample's training scenes then end at a focal
+    minFDE6 of 3.9 m instead of 0.5 m.
 
     Shapes as :func:`average_displacement`; weight ``[A, F]`` of the labels, 0 without one.
     """
@@ -250,12 +251,12 @@ def endpoint_nll(trajectory: Tensor, scale: Tensor, target: Tensor, last: Tensor
 def labels_nll(modes: Prediction, labels: Labels, exponent: float) -> tuple[Tensor, Tensor]:
     """Add the NLL of the last recorded and, tempered, of the last continued label of each mode: ``[A, K]``.
 
-    Probabilities are learned from the last recorded label above all: a continued one was drawn from a model
-    and says nothing about which future is real, but it separates modes that diverge only after the recording
-    ends, such as those of an agent still waiting at a light.
+    Probabilities are learned mainly from the last recorded label: a continued label was drawn from a model
+    and does not show which future is real, but it separates modes that diverge only after the recording ends,
+    such as those of an agent still waiting at a light.
 
-    Returns: the step ``[A]`` of the last recorded label, without any that of the last one; the sum, to which
-        a label that is both counts once.
+    Returns: the step ``[A]`` of the last recorded label, or of the last label if none was recorded; the sum,
+        in which a label that is both counts once.
     """
     end = last_step(labels.valid)
     last = last_step(labels.recorded).where(labels.recorded.any(1), end)
