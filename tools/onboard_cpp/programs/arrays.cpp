@@ -1,8 +1,8 @@
-// Writes the inputs of the graphs for every update of a drive: what tests compare with Python.
+// Writes the inputs of the graphs for every update of a drive, which tests compare with Python.
 //
 // The graphs do not run: a lane's token is the start of its points, and all futures are zeros. Each update is
 // a line of JSON that describes the arrays, followed by their bytes. With --fallback, lane following predicts
-// what the bundle does not; with --facts it does too, and the arrays are left out.
+// the tracks that the bundle does not; so it does with --facts, which omits the arrays.
 
 #include <cstdio>
 #include <exception>
@@ -178,7 +178,7 @@ void encode_drive(const Bundle& bundle, const std::string& drive, std::ofstream&
   });
 }
 
-// Localises the whole scenes of a file, a scene with its map a line.
+// Localises the scenes of a file with one scene and its map per line.
 void localise_scenes(const Bundle& bundle, std::ifstream& file, std::ofstream& out) {
   Arrays recorded;
   Encoder encoder(bundle, std::make_unique<RecordingGraphs>(bundle, recorded));

@@ -32,7 +32,7 @@ struct Settings {
   int threads = 1;
 };
 
-// Returns the graphs of a bundle, in the order in which they run.
+// Returns the graphs of a bundle, in order of execution.
 std::vector<std::string> graphs_of(const Bundle& bundle) {
   std::vector<std::string> names;
   for (const char* name : {"lane_encoder", "encoder", "decoder"}) {

@@ -1,6 +1,6 @@
 // Streams a recorded drive through a bundle, as a vehicle would, and writes the forecasts.
 //
-// If the drive holds the forecasts of Python's runtime, it prints how far they are from these.
+// If the drive contains forecasts by Python's runtime, it prints the largest differences from these.
 
 #include <algorithm>
 #include <atomic>
@@ -25,7 +25,7 @@
 using namespace trajpred::onboard;
 
 namespace {
-// Calls of `operator new` so far, of all threads, onnxruntime's included.
+// Calls of `operator new` so far in all threads, including onnxruntime's.
 std::atomic<std::size_t> allocations{0};
 }  // namespace
 
@@ -72,7 +72,7 @@ Settings parse(const std::vector<std::string>& words) try {
   throw DataError(USAGE);
 }
 
-// How far forecasts are apart.
+// Largest differences between forecasts.
 struct Difference {
   double distance_m = 0.0;
   double probability = 0.0;
@@ -80,7 +80,7 @@ struct Difference {
   bool is_within(double tolerance) const { return distance_m <= tolerance && probability <= tolerance; }
 };
 
-// What was seen of all updates.
+// Statistics over all updates.
 struct Statistics {
   std::vector<double> latency_ms;
   std::vector<double> cpu_ms;  // of all threads

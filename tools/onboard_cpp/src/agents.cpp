@@ -23,7 +23,7 @@ const State& state_of(const Scene& scene, const Agent& agent) {
   return scene.tracks[agent.track].states[agent.last];
 }
 
-// Returns the tracks that were observed recently or are scored, in the order of the scene.
+// Returns the tracks that were observed recently or are scored, in scene order.
 std::vector<Agent> candidates(const Scene& scene, Point origin, const FeatureConfig& config) {
   std::vector<Agent> agents;
   const auto now = static_cast<std::int64_t>(scene.num_observed()) - 1;
@@ -65,7 +65,7 @@ void append(Floats& values, Point point) {
   values.push_back(static_cast<float>(point.y));
 }
 
-// Appends the observed states of a track with their headings in the frame of its last one.
+// Appends the observed states of a track, with headings, in the frame of the last one.
 void append_history(const Track& track, const std::vector<double>& heading, const Pose& pose,
                     Floats& history) {
   const Frame frame(pose);
@@ -111,7 +111,7 @@ void append_anchors(const Scene& scene, const std::vector<Agent>& agents, const 
 
 namespace {
 
-// Returns the focal track, or the one that was seen last if it has no observed state in the scene's window.
+// Returns the focal track, or the one seen last if it has no observed state in the scene's window.
 const Track& seen_focal(const Scene& scene) {
   const Track* focal = &scene.tracks[scene.focal];
   if (focal->last_seen() >= 0) return *focal;

@@ -21,9 +21,9 @@ using Json = nlohmann::ordered_json;
 
 // Largest distance (metres) between the points of a computed centreline.
 constexpr double POINT_M = 2.0;
-// Longest boundary (metres): longer ones are errors, whose centreline would take up all memory.
+// Longest boundary (metres): longer ones are errors, whose centreline would use up the memory.
 constexpr double LONGEST_M = 1e5;
-// How many parts of a kind a summary names.
+// Number of parts of each kind that a summary names.
 constexpr std::size_t MAX_NAMED = 10;
 constexpr std::uintmax_t MAX_MAP_BYTES = std::uintmax_t{1} << 30;
 
@@ -103,7 +103,7 @@ class Record {
   const char* group_;
 };
 
-// What is left out of a map because it is broken: trajpred/sources/reading.py.
+// The broken parts left out of a map: trajpred/sources/reading.py.
 class MapProblems {
  public:
   // Kinds come one after the other.
@@ -113,8 +113,7 @@ class MapProblems {
     left_out_.back().parts.push_back({shortened(name, MAX_QUOTED), reason});
   }
 
-  // Describes each kind: how many were left out, the names of the first ones, and the first reason. Empty if
-  // nothing was.
+  // Describes each kind: how many were left out, the first names, and the first reason. Empty without any.
   std::string summary() const {
     std::string text;
     for (const Kind& kind : left_out_) {
@@ -159,8 +158,8 @@ struct Archive {
   std::map<std::string, std::vector<Json>> records;
 };
 
-// Replaces NaN and Infinity, which Python writes but JSON does not know, by objects of the same length, which
-// are no numbers: their records are broken, not the file.
+// Replaces NaN and Infinity, which Python writes but JSON lacks, by objects of equal length: then only their
+// records are broken, not the file.
 std::string without_nan(std::string text) {
   const bool is_json = text.find("NaN") == std::string::npos && text.find("Infinity") == std::string::npos;
   if (is_json) return text;
@@ -178,7 +177,7 @@ std::string without_nan(std::string text) {
   return text;
 }
 
-// Takes the records out as they end: an ordered object compares every key with all earlier ones.
+// Takes records out as they end, since an ordered object compares every key with all earlier ones.
 Archive archive_from(const std::string& text) {
   Archive archive;
   std::string group;
@@ -237,13 +236,13 @@ LaneSegment lane_from(const Record& record, bool has_centerline) {
   return lane;
 }
 
-// Says whether any lane has a centreline: the maps of sensor logs have none.
+// Returns whether any lane has a centreline: maps of sensor logs have none.
 bool has_centerlines(const std::vector<Json>& lanes) {
   const auto has_one = [](const Json& lane) { return lane.contains("centerline"); };
   return std::any_of(lanes.begin(), lanes.end(), has_one);
 }
 
-// Returns the id of a record, or which one it is.
+// Returns the id of a record, or else its number.
 std::string name_of(const Json& record, std::size_t index) {
   const bool has_id = record.is_object() && record.contains("id") && !record.at("id").is_null();
   if (!has_id) return "number " + std::to_string(index + 1);
@@ -251,7 +250,7 @@ std::string name_of(const Json& record, std::size_t index) {
   return id.is_string() ? id.get<std::string>() : id.dump();
 }
 
-// Reads the records of a group one by one; broken ones are left out.
+// Reads the records of a group one by one, leaving out broken ones.
 template <class Read>
 void read_group(Archive& archive, const char* group, const char* kind, MapProblems& problems,
                 const Read& read) {

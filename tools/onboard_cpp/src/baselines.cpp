@@ -13,7 +13,7 @@ namespace trajpred::onboard {
 
 namespace {
 
-// Returns the rows of `values` in descending order, of equals the first.
+// Returns the rows of `values` in descending order; ties keep their order.
 Rows descending(const std::vector<double>& values) {
   Rows order(values.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -45,7 +45,7 @@ Scene scene_of(const Scene& scene, const Rows& rows) {
   return part;
 }
 
-// Appends mode `from` of a track, with the scales of a rule that gives none.
+// Appends mode `from` of a track, with default scales if a rule gives none.
 void append_mode(const Forecast& from, std::size_t track, std::size_t mode, double step_s, Forecast& to) {
   for (std::size_t step = 0; step < to.horizon; ++step) {
     const std::size_t i = from.index(track, mode, step);

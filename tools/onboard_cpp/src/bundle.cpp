@@ -19,7 +19,7 @@ constexpr const char* MANIFEST = "bundle.json";
 // Limits on a file and on the manifest (bytes), against damaged or hostile bundles.
 constexpr std::uintmax_t MAX_FILE_BYTES = std::uintmax_t{1} << 29;
 constexpr std::uintmax_t MAX_MANIFEST_BYTES = std::uintmax_t{1} << 22;
-// Largest integer and largest real number in the description of a model.
+// Largest integer and largest real number in a model's description.
 constexpr std::int64_t MAX_SIZE = 10'000;
 constexpr double MAX_NUMBER = 1e6;
 
@@ -53,7 +53,7 @@ const std::vector<Port> PORTS = {
     {"probability", "float32", {"B", "K"}},
 };
 
-// What a graph may take, and what it has to give, in this order.
+// The possible inputs of a graph and its required outputs, in this order.
 struct PortNames {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
@@ -97,7 +97,7 @@ double number_of(const json& values, const std::string& name) {
   return number;
 }
 
-// Reads the names of what a model does not read.
+// Reads the names of attributes that a model does not read.
 Omitted omitted_of(const json& values) {
   const std::string message = "must list any of boundaries, marks, lane_types, crossings, classes, is " +
                               shortened(values.dump(), MAX_QUOTED);
@@ -116,7 +116,7 @@ Omitted omitted_of(const json& values) {
 
 FeatureConfig features_of(const json& values) {
   FeatureConfig config;
-  // An option that this version does not know would change the features.
+  // An unknown option would change the features.
   for (const auto& [name, value] : values.items()) {
     if (name == "memory_s") config.memory_s = number_of(values, name);
     else if (name == "max_agents") config.max_agents = size_of(values, name, 1);

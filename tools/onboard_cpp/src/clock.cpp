@@ -9,18 +9,19 @@ namespace trajpred::onboard {
 
 namespace {
 
-// Share by which two steps may differ and still be the same but for the jitter of clocks.
+// Relative difference up to which two steps count as equal, due to clock jitter.
 constexpr double JITTER = 0.1;
-// Share of a step by which times scatter at most around a grid that is clearly theirs.
+// Largest scatter of times (share of a step) around a grid that clearly fits.
 constexpr double CLEAR = 0.12;
-// Recorded time, as a multiple of that of all updates at their median interval, up to which few are lost.
+// Few updates are lost if the recorded time is at most this multiple of their number times the median
+// interval.
 constexpr double FEW_LOST = 1.15;
-// Share of the distance between a late update and its step by which a clock follows the update.
+// Share of an update's delay by which a clock follows the update.
 constexpr double FOLLOWED = 0.2;
-// Number of times that the step of a grid is fitted anew.
+// How often the step of a grid is refitted.
 constexpr int REFINEMENTS = 3;
 
-// A grid fitted to times: its step, and how far the times lie from it, in steps.
+// A grid fitted to times: its step, and the times' scatter around it, in steps.
 struct Grid {
   double step;
   double spread;
@@ -38,7 +39,7 @@ double median(const std::vector<double>& values, std::size_t count) {
   return count % 2 == 1 ? upper : (values[count / 2 - 1] + upper) / 2;
 }
 
-// Returns the steps of a grid that are nearest to times, as a clock counts that follows them.
+// Returns the nearest steps of a grid, counted by a clock that follows the times.
 std::vector<double> nearest_steps(const std::vector<double>& since, double step) {
   std::vector<double> steps;
   double count = 0.0;
@@ -79,7 +80,7 @@ Grid refined(const std::vector<double>& since, double step) {
   return grid;
 }
 
-// Returns the interval between two updates without a lost one, of their times since the first.
+// Returns the interval between consecutive updates, from times since the first.
 double usual(const std::vector<double>& since) {
   std::vector<double> intervals;
   for (std::size_t i = 1; i < since.size(); ++i) intervals.push_back(since[i] - since[i - 1]);
@@ -93,7 +94,7 @@ double usual(const std::vector<double>& since) {
   return grid.spread > CLEAR && few_lost ? refined(since, middle).step : grid.step;
 }
 
-// Returns whether no update is lost and none much late.
+// Returns whether no update is lost or very late.
 bool is_regular(const std::vector<double>& since) {
   double shortest = std::numeric_limits<double>::infinity();
   double longest = 0.0;
@@ -104,11 +105,11 @@ bool is_regular(const std::vector<double>& since) {
   return since.size() < 2 || longest <= GAP_STEPS * shortest;
 }
 
-// Returns the number of steps from the first update to the last, those of lost ones included.
+// Returns the number of steps from the first update to the last, including lost updates.
 double passed_steps(const std::vector<double>& since) {
   if (is_regular(since)) return static_cast<double>(since.size()) - 1;
   const std::vector<double> steps = nearest_steps(since, usual(since));
-  // Each has a step of its own: of two at one step, those before move back.
+  // No two updates share a step: if two fall on one, those before move back.
   double first = steps.front();
   for (std::size_t i = 0; i < steps.size(); ++i) first = std::min(first, steps[i] - static_cast<double>(i));
   return steps.back() - first;

@@ -13,7 +13,7 @@ namespace trajpred::onboard {
 
 namespace {
 
-// Share of a step by which steps may differ and still be the same: the jitter of clocks.
+// Relative difference up to which steps count as equal, due to clock jitter.
 constexpr double SAME_STEP = 0.1;
 
 double now_ms() {

@@ -17,7 +17,7 @@ struct Range {
 };
 
 // Control and format characters, separators but the space, surrogates and private use (Unicode 15).
-// Python also calls unassigned characters not printable; which these are depends on the version of Unicode.
+// Python also treats unassigned characters as not printable; these depend on the version of Unicode.
 constexpr Range NOT_PRINTABLE[] = {
     {0x0, 0x1F},        {0x7F, 0xA0},       {0xAD, 0xAD},         {0x600, 0x605},     {0x61C, 0x61C},
     {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},       {0x8E2, 0x8E2},     {0x1680, 0x1680},
@@ -40,7 +40,7 @@ struct Character {
   std::size_t bytes;
 };
 
-// Returns the number of bytes that the first byte of a character announces, 0 if it is none.
+// Returns the number of bytes announced by a character's first byte, 0 if it is not one.
 std::size_t announced_bytes(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;

@@ -98,7 +98,7 @@ Forecast from_local(const std::vector<LastSeen>& tracks, std::size_t modes, std:
     const LastSeen& seen = tracks[track];
     const Frame frame(seen.pose);
     forecast.track_id.push_back(seen.track_id);
-    // Modes start at the last observed step; the track's own last observation may be earlier.
+    // Modes start at the last observed step; a track may have been last seen earlier.
     origins.push_back({frame.to_global(seen.elapsed_s * seen.velocity), seen.pose.heading});
     append_normalised(probability, track * modes, modes, forecast.probability);
     const std::size_t first = track * modes * horizon;

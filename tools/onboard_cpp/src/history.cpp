@@ -14,17 +14,17 @@ namespace trajpred::onboard {
 
 namespace {
 
-// Seconds of the positions to which a velocity is fitted.
+// Seconds of positions to which a velocity is fitted.
 constexpr double FIT_S = 1.0;
 
-// Returns the age (seconds) of the states to which a velocity is fitted, half a step beyond the oldest.
+// Returns the age (seconds) up to which states enter a velocity's fit: half a step beyond the oldest.
 double fit_window_s(double step_s) {
   const double steps = std::max(2.0, std::floor(FIT_S / step_s + 0.49));  // a half is rounded down
   return (steps - 0.5) * step_s;
 }
 
 // Estimates the velocity of the latest state: the slope of a line fitted to the states of the last `window_s`
-// seconds. Where it is alone there, the mean velocity since the state before; zero without any.
+// seconds. If it is the only one, the mean velocity since the previous state; zero without any.
 Point latest_velocity(const std::deque<TimedState>& states, double window_s) {
   const TimedState& latest = states.back();
   double n = 0.0;
@@ -48,7 +48,7 @@ Point latest_velocity(const std::deque<TimedState>& states, double window_s) {
   return (1 / (latest.time_s - before.time_s)) * (latest.position - before.position);
 }
 
-// Returns the type that was detected most often, of known ones the first of OBJECT_TYPES.
+// Returns the known type detected most often; ties go to the first of OBJECT_TYPES.
 int usual_type(const std::vector<TimedState>& states) {
   std::array<int, OBJECT_TYPES.size()> count{};
   for (const TimedState& state : states) ++count[static_cast<std::size_t>(state.object_type)];
@@ -74,7 +74,7 @@ void HistoryTable::advance(double now_s) {
   const double oldest_s = now_s - memory_s_;
   const auto is_gone = [oldest_s](const Recorded& track) { return track.states.back().time_s <= oldest_s; };
   tracks_.erase(std::remove_if(tracks_.begin(), tracks_.end(), is_gone), tracks_.end());
-  // The last update before stays: states are interpolated between it and the next.
+  // Keep the last update before: states are interpolated between it and the next.
   while (times_s_.size() > 1 && times_s_[1] <= oldest_s) times_s_.pop_front();
   for (Recorded& track : tracks_) {
     while (track.states.front().time_s < times_s_.front()) track.states.pop_front();

@@ -18,7 +18,7 @@ void require_near(const Polyline& line, const std::string& name) {
   }
 }
 
-// Checks everything that reaches a graph; maps of vehicles pass no reader. Throws DataError.
+// Checks everything that reaches a graph, since vehicles' maps pass no reader. Throws DataError.
 void validate(const LaneMap& map) {
   map.validate();
   for (const LaneSegment& lane : map.lanes) require_near(lane.centerline, "centerline");
@@ -93,7 +93,7 @@ void LaneCache::set_map(std::shared_ptr<const LaneMap> map) {
                 tokens.begin() + start_of(row, dim_));
     has_token[row] = 1;
   }
-  // Nothing below throws: a map that fails leaves the current one as it is.
+  // Nothing below throws: a map that fails leaves the current one unchanged.
   midpoint_ = std::move(midpoint);
   shapes_ = std::move(shapes);
   topology_ = std::move(topology);

@@ -122,7 +122,7 @@ bool is_outside(Point point, const Box& box, double margin) {
   return beside || point.y < box.low.y - margin || point.y > box.high.y + margin;
 }
 
-// Removes what the model omits from a lane.
+// Removes attributes that the model omits from a lane.
 void remove(const Omitted& omit, LaneSegment& lane) {
   const LaneSegment unrecorded;
   if (omit.boundaries) {
@@ -191,7 +191,7 @@ Rows lanes_near(const std::vector<Point>& midpoint, const AgentFeatures& agents,
   std::vector<double> distance_m(midpoint.size());
   Rows near;
   for (std::size_t row = 0; row < midpoint.size(); ++row) {
-    // The map may be a whole city's: most lanes cost one comparison. A metre covers rounding.
+    // The map may cover a city: most lanes cost one comparison. A metre covers rounding.
     if (is_outside(midpoint[row], box, config.lane_radius_m + 1)) continue;
     distance_m[row] = nearest_m(midpoint[row], agents);
     if (distance_m[row] <= config.lane_radius_m) near.push_back(row);

@@ -36,7 +36,7 @@ Distances distances(double speed, double share, const std::vector<double>& time_
     for (double time : time_s) {
       const double elapsed = time - first_s;
       const double changing = std::min(elapsed, duration);
-      // The speed in the middle of the change is its mean speed.
+      // The mean speed is the speed in the middle of the change.
       const double while_changing = (speed + a * changing / 2) * changing;
       const double after = (speed + a * changing) * (elapsed - changing);
       metres[change].push_back(speed * first_s + (while_changing + after));
@@ -53,11 +53,11 @@ double largest(const Distances& metres) {
   return result;
 }
 
-// Appends the paths that turn at TURN_RATES at the present speed.
+// Appends the paths that turn at TURN_RATES at the current speed.
 void add_steady_paths(const Pose& pose, double speed, double reach_m, std::vector<Path>& paths) {
   const Point ahead = unit_vector(pose.heading);
   for (std::size_t turn = 0; turn < TURN_RATES.size(); ++turn) {
-    // Below 1 m/s a given turn rate would be a turn on the spot.
+    // Below 1 m/s, a fixed turn rate would be a turn on the spot.
     const double curvature = TURN_RATES[turn] / std::max(speed, 1.0);
     Path path;
     path.weight = TURN_WEIGHTS[turn];
@@ -77,16 +77,16 @@ Point position_on(const Path& path, double distance, double reach_m) {
   return start + (at - static_cast<double>(before)) * (path.curve[before + 1] - start);
 }
 
-// Returns the row of the largest weight; of equal ones the first.
+// Returns the row of the largest weight; ties go to the first.
 std::size_t heaviest(const std::vector<double>& weight) {
-  // Branches that part farther away weigh the same here: the first counts, not the one rounded up.
+  // Branches that part beyond the horizon have equal weights: take the first, not the one rounded up.
   const double least = (1 - SAME_WEIGHT) * *std::max_element(weight.begin(), weight.end());
   const auto is_heavy = [least](double value) { return value >= least; };
   const auto first = std::find_if(weight.begin(), weight.end(), is_heavy);
   return first == weight.end() ? 0 : static_cast<std::size_t>(first - weight.begin());
 }
 
-// The most probable futures, as numbers of all pairs of path and acceleration.
+// The most probable futures, as indices of pairs of path and acceleration.
 struct Choice {
   std::array<std::size_t, MODES> chosen;
   std::array<double, MODES> probability;
@@ -94,7 +94,7 @@ struct Choice {
 
 // Chooses the most probable futures that end apart.
 //
-// If there are fewer than MODES such futures, the most probable others follow, with hardly any probability.
+// If there are fewer than MODES such futures, the most probable others follow with negligible probability.
 Choice choose(const Polyline& end, std::vector<double> weight, double same_end_m) {
   Choice choice;
   double total = 0.0;

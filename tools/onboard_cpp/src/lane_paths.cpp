@@ -17,7 +17,7 @@ struct Match {
   std::size_t group = 0;
 };
 
-// A path before it is weighed against the others of its group.
+// A path before it is weighted against the others of its group.
 struct Branch {
   Path path;
   std::size_t group;
@@ -45,7 +45,7 @@ double gap_to_box(Point position, const Route& route) {
   return norm({x, y});
 }
 
-// Says which lanes paths can touch, since the map may be a whole city's.
+// The lanes that paths can touch, since the map may cover a city.
 class WithinReach {
  public:
   WithinReach(const Routes& lanes, const std::vector<Traveller>& agents)
@@ -72,7 +72,7 @@ class WithinReach {
   std::vector<Answer> answers_;
 };
 
-// Where a segment is nearest to a position.
+// The point of a segment nearest to a position.
 struct Nearest {
   double share;
   double gap_m;
@@ -104,7 +104,7 @@ bool find_best_segment(const Route& route, const Pose& pose, Candidate& best) {
   return is_near;
 }
 
-// Returns whether a lane's box is near. Of most lanes it is too far: a comparison is all that they cost.
+// Returns whether a lane's box is near. Most are too far and cost only one comparison.
 bool is_box_near(Point position, const Route& route) {
   if (route.low.x - position.x > MATCH_RADIUS_M) return false;
   if (position.x - route.high.x > MATCH_RADIUS_M) return false;
@@ -133,7 +133,7 @@ std::vector<Match> match(const Routes& lanes, const Pose& pose) {
   return matches;
 }
 
-// Groups matches: lanes that leave one fork are one group, and any other lane is one alone.
+// Groups matches: lanes that leave one fork form a group, and any other lane is its own group.
 void group(const Routes& lanes, std::vector<Match>& matches) {
   for (std::size_t i = 0; i < matches.size(); ++i) {
     const std::size_t fork = lanes.routes[matches[i].lane].fork;
@@ -176,7 +176,7 @@ std::vector<Rows> walk(std::size_t lane, double reach_m, const Routes& lanes, Wi
   return chains;
 }
 
-// Returns the metres from the start of the chains to where the first one leaves the others.
+// Returns the metres that all chains have in common from their start.
 double common_length(const Routes& lanes, const std::vector<Rows>& chains) {
   double common_m = 0.0;
   for (std::size_t i = 0; i < chains[0].size(); ++i) {
@@ -271,7 +271,7 @@ Branch follow(const Joined& lanes, const Traveller& agent, const Match& start, d
   return {{resampled, start.weight}, start.group, 0.5 * turn * turn};
 }
 
-// Weighs each path by its turn, relative to the straightest one of its group.
+// Weights each path by its turn, relative to the straightest one of its group.
 std::vector<Path> weighed(const std::vector<Branch>& branches, std::size_t groups) {
   std::vector<double> straightest(groups, std::numeric_limits<double>::infinity());
   for (const Branch& branch : branches) {

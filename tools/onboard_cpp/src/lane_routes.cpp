@@ -43,7 +43,7 @@ Routes Routes::of(std::shared_ptr<const LaneMap> map) {
     for (std::int64_t lane_id : successors) {
       const auto entry = row.find(lane_id);
       if (entry == row.end()) continue;
-      // Of several forks into a lane the last one counts.
+      // The last of several forks into a lane counts.
       if (successors.size() > 1) result.routes[entry->second].fork = i;
       const bool repeated = std::count(following.begin(), following.end(), entry->second) > 0;
       if (!repeated) following.push_back(entry->second);

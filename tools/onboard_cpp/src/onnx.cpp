@@ -23,7 +23,7 @@ Ort::Env& environment() {
   return env;
 }
 
-// Adds a provider by ONNX Runtime's own name of it; those of NVIDIA have options of their own types.
+// Adds a provider by ONNX Runtime's name; NVIDIA's providers have their own option types.
 void add_provider(Ort::SessionOptions& options, const std::string& provider) {
   const OrtApi& api = Ort::GetApi();
   if (provider == "CPUExecutionProvider") return;  // which every session has, as its last one
@@ -71,7 +71,7 @@ Ort::SessionOptions options_of(const Bundle& bundle, int threads, const Provider
   // With the defaults, two threads on a busy machine take 2 to 3 times as long as one.
   options.AddConfigEntry("session.intra_op.allow_spinning", "0");
   options.AddConfigEntry("session.dynamic_block_base", "4");
-  // ONNX Runtime keeps one memory plan per input size, without limit where sizes vary.
+  // ONNX Runtime keeps one memory plan per input size, without limit if sizes vary.
   if (!bundle.sizes()) options.DisableMemPattern();
   return options;
 }

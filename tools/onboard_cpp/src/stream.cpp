@@ -12,7 +12,7 @@ namespace trajpred::onboard {
 
 namespace {
 
-// Describes what was thrown and is no std::exception.
+// Describes a thrown object that is not a std::exception.
 constexpr const char* NO_REASON = "unknown exception";
 
 // Replaces entries of `reasons` by those of `others`.
@@ -42,7 +42,7 @@ Reasons extract(Reasons& reasons, const std::vector<std::string>& names) {
   return extracted;
 }
 
-// Returns the ids of the agents that are no padding.
+// Returns the ids of the agents without padding.
 std::vector<std::string> encoded_ids(const Tokens& tokens) {
   std::vector<std::string> names;
   for (std::size_t row = 0; row < tokens.track_id.size(); ++row) {
@@ -57,7 +57,7 @@ Runtime& checked(const std::shared_ptr<Runtime>& runtime) {
   return *runtime;
 }
 
-// Formats a time as Python does where it is not finite.
+// Formats a non-finite time like Python.
 std::string time_text(double time_s) {
   if (std::isnan(time_s)) return "nan";
   return time_s > 0 ? "inf" : "-inf";
@@ -158,7 +158,7 @@ bool TrackStream::clock_changed(double timestamp_s) {
 Tracks TrackStream::recent_tracks() const {
   const double step_s = history_.step_s();
   const double memory_s = runtime_.bundle().features().memory_s;
-  // A state counts for times less than a step after it.
+  // A state counts for less than a step after its time.
   Tracks tracks = history_.resampled(latest_s_, memory_s + step_s);
   const auto is_old = [step_s, memory_s](const Track& track) {
     const auto ago = static_cast<std::int64_t>(track.states.size()) - 1 - track.last_seen();

@@ -8,8 +8,8 @@ namespace trajpred::onboard {
 
 namespace {
 
-// Interpolates between headings, or returns the known one; at the same time as one of both states, that of the
-// other does not matter.
+// Interpolates between headings, or returns the known one; at the time of one state, the other's heading does
+// not matter.
 double turned(double before, double following, double share) {
   const bool use_following = share > 1 - SAME_TIME || (share > SAME_TIME && std::isnan(before));
   if (std::isnan(before) || std::isnan(following)) return use_following ? following : before;
@@ -26,7 +26,7 @@ State between(const TimedState& before, const TimedState& following, double shar
   return state_of(position, velocity, turned(before.heading, following.heading, share));
 }
 
-// Returns a state at a time that is `after_s` seconds after its own.
+// Returns a state extrapolated by `after_s` seconds.
 State moved(const TimedState& state, double after_s) {
   return state_of(state.position + after_s * state.velocity, state.velocity, state.heading);
 }

@@ -1,7 +1,7 @@
 // A ROS 2 node for Autoware: tracked objects and the ego's odometry in, predicted objects out.
 //
-// Parameters: `bundle`, a folder that `trajpred export` wrote, and `map`, a file of
-// `trajpred info MAP --save lanes.json`.
+// Parameters: `bundle`, a folder written by `trajpred export`, and `map`, a file written by `trajpred info
+// MAP --save lanes.json`.
 #include <trajpred_onboard/onnx.hpp>
 #include <trajpred_onboard/trajpred_onboard.hpp>
 
@@ -42,16 +42,16 @@ constexpr std::array<const char*, 12> TYPES = {
     "unknown", "vehicle",    "vehicle", "bus",    "vehicle", "motorcyclist",
     "cyclist", "pedestrian", "unknown", "static", "static",  "static",
 };
-// The frame of the map, in which objects and odometry have to be.
+// The frame of the map, in which objects and odometry must be.
 constexpr const char* FRAME = "map";
-// Modes below it are left out, except an object's most probable one: Autoware ignores such paths.
+// Less probable modes are left out, except an object's most probable one: Autoware ignores such paths.
 constexpr double MIN_PROBABILITY = 0.1;
 // Autoware's limit of poses in a path.
 constexpr std::size_t MAX_POSES = 100;
 // Longest time between the odometry and the objects (s).
 constexpr double MAX_EGO_GAP_S = 0.5;
 constexpr int THREADS = 2;
-// Milliseconds between two lines of the log about a problem that lasts.
+// Milliseconds between log lines about a persistent problem.
 constexpr int LOG_MS = 5000;
 constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
 
@@ -95,12 +95,12 @@ Quaternion to_quaternion(double heading) {
   return q;
 }
 
-// Turns a velocity from the frame of its object to that of the map.
+// Rotates a velocity from the frame of its object to that of the map.
 onboard::Point to_velocity(const Vector3& linear, double heading) {
   return onboard::Rotation(heading)({linear.x, linear.y});
 }
 
-// Whether a detection there is used, and not omitted.
+// Whether a detection there can be used.
 bool is_usable(const Pose& pose) {
   const auto& p = pose.position;
   return std::abs(p.x) <= onboard::MAX_COORDINATE && std::abs(p.y) <= onboard::MAX_COORDINATE;
@@ -135,7 +135,7 @@ class Detected {
         to_velocity(linear, yaw));
   }
 
-  // Adds the ego where it was at `time_s`: localisation and tracker have different times.
+  // Adds the ego at its position at `time_s`: localisation and tracker have different times.
   void add_ego(const Odometry& odometry, double time_s) {
     const Pose& pose = odometry.pose.pose;
     const auto& twist = odometry.twist.twist;
@@ -175,7 +175,8 @@ std::vector<std::size_t> likely_modes(const onboard::Forecast& forecast, std::si
   return modes;
 }
 
-// Converts a mode to a path from the pose `start`, of every step or, if these are too many, of every second …
+// Converts a mode to a path from the pose `start`, with every step or, if these are too many, every n-th
+// step.
 PredictedPath to_path(const Pose& start, const onboard::Forecast& forecast, std::size_t track,
                       std::size_t mode, double step_s) {
   const std::size_t stride = (forecast.horizon + MAX_POSES - 2) / (MAX_POSES - 1);
@@ -196,8 +197,8 @@ PredictedPath to_path(const Pose& start, const onboard::Forecast& forecast, std:
   return path;
 }
 
-// Adds the futures to the tracked objects; those without any are left out, and of several objects with the
-// same id all but the one that was predicted, the first that is usable.
+// Adds the futures to the tracked objects. Objects without futures are left out; of several with one id, only
+// the predicted one is kept, the first usable.
 PredictedObjects to_message(const TrackedObjects& tracked, const onboard::Forecast& forecast, double step_s) {
   std::map<std::string, std::size_t> row_of;
   for (std::size_t row = 0; row < forecast.size(); ++row) row_of[forecast.track_id[row]] = row;

@@ -21,7 +21,7 @@ struct AgentFeatures {
   Floats position;
   // [A] radians.
   Floats heading;
-  // [A, 2] m/s in the own frame at the last observed state.
+  // [A, 2] m/s at the last observed state, own frame.
   Floats velocity;
   // [A] seconds from the last observed state to the last observed step of the scene.
   Floats elapsed_s;
@@ -37,12 +37,12 @@ struct AgentFeatures {
 
 // Returns the heading of each state, in the frame of the map.
 //
-// A track that moves backwards is taken to face the other way. Before its heading is known, it heads as it
-// does at last; one whose heading remains unknown heads along the nearest lane, if there is any.
+// A track that moves backwards is turned round. Before its heading is known, it gets its last observed
+// heading; if that is unknown, the direction of the nearest lane, if there is one.
 std::vector<double> completed_headings(const Track& track, const Routes& lanes);
 
-// Returns the last observed pose of the focal track, in the frame of the map; of the track that was seen last
-// if the focal one has no observed state. Throws DataError if no track has.
+// Returns the last observed pose of the focal track, or of the track seen last if the focal one has no
+// observed state, in the frame of the map. Throws DataError if no track has one.
 Pose focal_pose(const Scene& scene, const Routes& lanes);
 
 // Computes the agents of a scene; `origin`: metres, in the frame of the map.

@@ -38,7 +38,7 @@ struct Sizes {
   std::size_t lanes;
 };
 
-// An opened bundle: a folder that `trajpred export` has written.
+// An opened bundle: a folder written by `trajpred export`.
 class Bundle {
  public:
   // Throws DataError if a file is missing, damaged or invalid.
@@ -47,7 +47,7 @@ class Bundle {
   const std::string& path() const { return path_; }
   const std::string& name() const { return name_; }
   const std::string& precision() const { return precision_; }
-  // Of weights that ship with trajpred; empty for others.
+  // Licence of the weights; empty unless they ship with trajpred.
   const std::string& licence() const { return licence_; }
   // Observed steps T, channels per token D.
   std::size_t history() const { return history_; }
@@ -61,14 +61,14 @@ class Bundle {
   std::size_t eigenvectors() const { return eigenvectors_; }
   // Nothing for any number.
   const std::optional<Sizes>& sizes() const { return sizes_; }
-  // By graph; a bundle of the encoder alone has no decoder.
+  // By graph; a bundle of only the encoder has no decoder.
   const std::map<std::string, Signature>& graphs() const { return graphs_; }
 
   // Reads a file of the bundle. Throws DataError if it is missing or its SHA-256 differs.
   std::string read(const std::string& name) const;
 
-  // Compares a graph, as its file has it, with what this runtime computes and with the sizes in
-  // `bundle.json`. Throws DataError that names the file and the field at fault.
+  // Compares a graph's file with what this runtime computes and with the sizes in `bundle.json`. Throws
+  // DataError that names the file and the field at fault.
   void require_signature(const std::string& graph, const Signature& found) const;
 
  private:

@@ -13,7 +13,7 @@ inline constexpr double SPEED_SCALE = 10.0;
 inline constexpr std::size_t HISTORY_CHANNELS = 7;
 inline constexpr std::size_t LANE_POINT_CHANNELS = 8;
 
-// What a model does not read, whether or not the data have it: `omit` in `bundle.json`.
+// Attributes that a model does not read, even if the data have them: `omit` in `bundle.json`.
 struct Omitted {
   bool boundaries = false;
   bool marks = false;
@@ -22,11 +22,11 @@ struct Omitted {
   bool classes = false;
 };
 
-// Which tracks and lanes become tokens. `bundle.json` has these values.
+// The choice of tracks and lanes that become tokens, from `bundle.json`.
 struct FeatureConfig {
   // Tracks last observed longer ago are omitted, unless they are scored.
   double memory_s = 1.0;
-  // Maximum number of agents: the focal one first, then scored ones, then the nearest to it.
+  // Maximum number of agents: the focal one, then scored ones, then the nearest to the focal one.
   std::size_t max_agents = 128;
   // Maximum number of lane segments and crossings; the nearest to any agent are kept.
   std::size_t max_lanes = 256;
@@ -34,13 +34,13 @@ struct FeatureConfig {
   double lane_radius_m = 100.0;
   // Points per polyline, even.
   std::size_t lane_points = 10;
-  // Observed steps of the model's input; 0 for those of the data.
+  // Observed steps of the model's input; 0 for the data's.
   std::size_t history = 0;
   // Future steps of the training data; not used onboard.
   std::size_t future = 0;
   // Future steps of the agents' anchors, 0 for none.
   std::size_t anchor_steps = 0;
-  // Rules that start from classes (futures along the lanes) still read them.
+  // Rules based on classes (futures along the lanes) still read them.
   Omitted omit;
 };
 

@@ -1,5 +1,4 @@
-// A tracker's detections: the input of every update, checked before it is used:
-// trajpred/onboard/detections.py.
+// A tracker's detections: the input of every update, checked before use: trajpred/onboard/detections.py.
 #pragma once
 
 #include <map>
@@ -12,15 +11,16 @@
 
 namespace trajpred::onboard {
 
-// Fastest road user (m/s). A track that moves faster is another object under the same id.
+// Fastest road user (m/s). A track that moves faster is another object with a reused id.
 inline constexpr double MAX_SPEED = 100.0;
-// Number of tracks in an update, and of tracks remembered.
+// Maximum number of tracks in an update, and of tracks kept.
 inline constexpr std::size_t MAX_TRACKS = 2000;
 
 // Detections of N road users at one time, in the frame of the map.
 //
-// Headings (radians) and velocities (m/s) that are missing or not finite are derived from the positions so far;
-// so are, with a warning, velocities above MAX_SPEED and, where one is beyond MAX_HEADING, all headings. Without `object_type`, names of OBJECT_TYPES, all are vehicles.
+// Missing or non-finite headings (radians) and velocities (m/s) are derived from the positions so far; so
+// are, with a warning, velocities above MAX_SPEED and, if one is beyond MAX_HEADING, all headings.
+// `object_type` has names of OBJECT_TYPES; without it, all are vehicles.
 struct Detections {
   std::vector<std::string> track_id;
   std::vector<Point> position;
@@ -33,7 +33,7 @@ struct Detections {
 using Reasons = std::map<std::string, std::string>;
 using Warnings = std::vector<std::string>;
 
-// The usable states, and why the others are not.
+// The usable states, and why others are not usable.
 struct Validated {
   std::vector<Detection> states;
   Reasons rejected;

@@ -1,5 +1,5 @@
-// Recorded drives as text, an update a line: trajpred/integrations/replay.py, which writes them and describes
-// the format.
+// Recorded drives as text, with one update per line: trajpred/integrations/replay.py writes them and
+// describes the format.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct DriveUpdate {
   double timestamp_s;
   Detections detections;
   Targets targets;
-  // What the program that wrote the file predicted; headings, speeds and scales are left out.
+  // The prediction of the program that wrote the file, without headings, speeds and scales.
   std::optional<Forecast> forecast;
 };
 
@@ -43,7 +43,7 @@ class DriveFile {
 // Reads an update from a line. Throws DataError.
 DriveUpdate parse_update(const std::string& line);
 
-// Returns a forecast as a line, with positions to a millimetre, and the reasons of those without futures.
+// Returns a forecast as a line, with positions to a millimetre, and the reasons for missing futures.
 std::string forecast_line(const OnboardForecast& forecast);
 
 }  // namespace trajpred::onboard

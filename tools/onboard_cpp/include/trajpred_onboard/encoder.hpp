@@ -15,21 +15,21 @@
 
 namespace trajpred::onboard {
 
-// The graphs of a bundle in a runtime for ONNX; open_graphs() of onnx.hpp has ONNX Runtime.
+// The graphs of a bundle in a runtime for ONNX; open_graphs() in onnx.hpp uses ONNX Runtime.
 class Graphs {
  public:
   virtual ~Graphs() = default;
 
-  // Returns the inputs and outputs of a graph, as its file has them.
+  // Returns the inputs and outputs of a graph's file.
   virtual const Signature& signature(const std::string& graph) const = 0;
 
   // Runs a graph and returns its outputs by name; `values` may hold more than its inputs.
   virtual Arrays run(const std::string& graph, const Arrays& values) = 0;
 };
 
-// The encoder's output for one scene, for planners that have a head of their own.
+// The encoder's output for one scene, for planners with their own head.
 //
-// With a bundle of fixed sizes, A and L are these sizes and the last rows are padding; otherwise every row is
+// With fixed sizes, A and L are those of the bundle and the last rows are padding; otherwise every row is
 // valid. Poses are in the frame of the map.
 struct Tokens {
   // [A], empty for padding.
@@ -55,7 +55,7 @@ struct LocalScene {
   // Without history and anchors, which are inputs.
   AgentFeatures agents;
   Rows lane_row;
-  // Of encoder and decoder, by name (all but `target`), padded.
+  // Padded inputs of encoder and decoder, by name (all but `target`).
   Arrays inputs;
   double step_s;
 };
@@ -63,10 +63,10 @@ struct LocalScene {
 // Milliseconds by stage.
 using StageTimes = std::map<std::string, double>;
 
-// Encodes whole scenes with a bundle; StreamingEncoder adds the tracking of histories.
+// Encodes whole scenes with a bundle; StreamingEncoder also keeps histories.
 //
-// Not for two threads at once, and neither are two streams of one: each thread needs its own. Lanes, their
-// tokens and times are kept between calls.
+// Not thread-safe, and neither are two streams of one encoder: use one per thread. Lanes, their tokens and
+// times are kept between calls.
 class Encoder {
  public:
   // Throws DataError if the bundle lacks a graph, or a graph has other inputs, outputs or sizes.
@@ -76,11 +76,11 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  // Encodes the agents and lanes of a scene. A map object that is the same as in the previous call is not
-  // processed again. Throws DataError if the scene is invalid or its step differs from the bundle's.
+  // Encodes the agents and lanes of a scene. The map object of the previous call is not processed again.
+  // Throws DataError if the scene is invalid or its step differs from the bundle's.
   Tokens encode(const Scene& scene);
 
-  // Returns the tokens of no agents and lanes; with fixed sizes, of padding alone.
+  // Returns tokens of no agents and lanes; with fixed sizes, of padding only.
   Tokens empty_tokens() const;
 
   // Computes the inputs of the graphs; lanes without a token are encoded. Throws DataError.
@@ -89,7 +89,7 @@ class Encoder {
   const Bundle& bundle() const { return bundle_; }
   LaneCache& lanes() { return lanes_; }
   const LaneCache& lanes() const { return lanes_; }
-  // Milliseconds that each stage of the latest call took: features, lanes, encoder, decoder, output.
+  // Milliseconds of each stage of the latest call: features, lanes, encoder, decoder, output.
   const StageTimes& stage_ms() const { return stage_ms_; }
 
  protected:
@@ -99,7 +99,7 @@ class Encoder {
   // Runs the encoder and adds its outputs to the inputs of the scene.
   void run_encoder(LocalScene& scene);
 
-  // Runs a graph, whose outputs have to have these shapes. Throws DataError.
+  // Runs a graph, whose outputs must have these shapes. Throws DataError.
   Arrays run(const std::string& graph, const Arrays& values, const std::map<std::string, Shape>& shapes);
 
   StageTimes stage_ms_;

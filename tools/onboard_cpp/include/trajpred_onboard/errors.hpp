@@ -11,16 +11,16 @@ namespace trajpred::onboard {
 
 // Maximum number of characters of the name of a track.
 inline constexpr std::size_t MAX_NAME = 256;
-// Maximum number of characters that a message quotes of a value, and of a whole message.
+// Maximum number of characters of a quoted value, and of a whole message.
 inline constexpr std::size_t MAX_QUOTED = 80;
 inline constexpr std::size_t MAX_MESSAGE = 1000;
 
-// Invalid input, reported in one sentence with the file and the field at fault, where known.
+// Invalid input, reported in one sentence with the file and field at fault, if known.
 class DataError : public std::runtime_error {
  public:
   explicit DataError(std::string message, std::string field = "", std::string file = "");
 
-  // Returns the same error with `file` filled in, unless a file is already named.
+  // Returns this error with `file` filled in, unless it already names a file.
   DataError located(const std::string& file) const;
 
  private:
@@ -38,7 +38,7 @@ bool is_name(const std::string& text);
 // Cuts the middle out of a text of more than `limit` characters.
 std::string shortened(const std::string& text, std::size_t limit = MAX_MESSAGE);
 
-// Returns a text in quotes, shortened, with escapes for what is not printable.
+// Returns a text in quotes, shortened, with escapes for non-printable characters.
 std::string quoted(const std::string& text);
 
 // Returns the texts with ", " between them.

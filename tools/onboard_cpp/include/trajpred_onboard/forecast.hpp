@@ -10,7 +10,7 @@
 
 namespace trajpred::onboard {
 
-// Steps shorter than this (metres) keep the previous heading.
+// Displacement per step (metres) below which the previous heading is kept.
 inline constexpr double STILL_STEP = 0.05;
 
 // K predicted futures (modes) of F steps for each of A tracks, in the frame of the map.
@@ -34,7 +34,7 @@ struct Forecast {
 
   std::size_t size() const { return track_id.size(); }
 
-  // Returns where step `step` of a mode is in `trajectory`, `heading`, `speed` and `scale`.
+  // Returns the index of step `step` of a mode in `trajectory`, `heading`, `speed` and `scale`.
   std::size_t index(std::size_t track, std::size_t mode, std::size_t step) const {
     return (track * modes + mode) * horizon + step;
   }
@@ -56,7 +56,7 @@ struct LastSeen {
   std::string track_id;
   // In the frame of the map.
   Pose pose;
-  // m/s in the own frame.
+  // m/s, own frame.
   Point velocity;
   // Seconds until the last observed step.
   double elapsed_s;
@@ -68,7 +68,7 @@ struct LastSeen {
 Forecast from_local(const std::vector<LastSeen>& tracks, std::size_t modes, std::size_t horizon,
                     const Floats& trajectory, const Floats& scale, const Floats& probability, double step_s);
 
-// Concatenates two forecasts of different tracks with as many modes and steps.
+// Concatenates two forecasts of different tracks with equal numbers of modes and steps.
 Forecast joined(Forecast first, const Forecast& second);
 
 }  // namespace trajpred::onboard

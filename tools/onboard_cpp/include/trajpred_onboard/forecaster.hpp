@@ -14,15 +14,15 @@ namespace trajpred::onboard {
 // Ids of the tracks to predict; nothing for all.
 using Targets = std::optional<std::vector<std::string>>;
 
-// Forecasts whole scenes with a bundle that has a decoder; StreamingForecaster adds the tracking of
-// histories. Not for two threads at once, as Encoder.
+// Forecasts whole scenes with a bundle that has a decoder; StreamingForecaster also keeps histories. Not
+// thread-safe, like Encoder.
 class Forecaster : public Encoder {
  public:
   // Throws DataError if the bundle lacks a graph, or a graph has other inputs, outputs or sizes.
   Forecaster(Bundle bundle, std::unique_ptr<Graphs> graphs);
 
-  // Predicts the agents of a scene, in the frame of its map; targets that are no agents are omitted.
-  // Throws DataError if the scene is invalid or its step differs from the bundle's.
+  // Predicts the agents of a scene, in the frame of its map; targets that are not agents are omitted. Throws
+  // DataError if the scene is invalid or its step differs from the bundle's.
   Forecast forecast(const Scene& scene, const Targets& targets = {});
 
   // Returns a forecast of no agents.

@@ -9,13 +9,13 @@ namespace trajpred::onboard {
 inline constexpr double PI = 3.14159265358979323846;
 // Speed in m/s below which the direction of travel is noise and the previous heading is kept.
 inline constexpr double STANDING_SPEED = 0.5;
-// Speed in m/s above which a track that moves against its heading is taken to face the other way.
+// Speed in m/s above which a track that moves against its heading is turned round.
 inline constexpr double BACKWARDS_SPEED = 1.0;
-// Metres from its first position after which a track has moved.
+// Distance in metres from its first position beyond which a track has moved.
 inline constexpr double MOVED_M = 1.0;
-// Heading of a state without any.
+// Unknown heading.
 inline constexpr double UNKNOWN_HEADING = 0.0;
-// Heading (radians) of a state that is known to head along the x axis: exactly 0 would mean unknown.
+// Heading (radians) of a state known to head along the x axis: exactly 0 would mean unknown.
 inline constexpr double KNOWN_ZERO = 1e-12;
 
 // A position in metres, a displacement, or a velocity in m/s.
@@ -58,7 +58,7 @@ class Frame {
 
   Point to_local(Point point) const { return to_local_(point - origin_); }
   Point to_global(Point point) const { return to_global_(point) + origin_; }
-  // Transforms a velocity, which has no place.
+  // Transforms a velocity, which has no position.
   Point direction_to_local(Point vector) const { return to_local_(vector); }
 
  private:
@@ -79,7 +79,7 @@ inline bool is_finite(Point point) { return std::isfinite(point.x) && std::isfin
 // Wraps an angle to [-π, π).
 double wrap_angle(double angle);
 
-// Returns a heading that was given, or follows from motion: KNOWN_ZERO instead of 0.
+// Returns a given or derived heading, with KNOWN_ZERO instead of 0.
 double given_heading(double heading);
 
 // Returns the displacement after `time_s` seconds at `velocity` and `turn_rate` (rad/s).
@@ -99,10 +99,10 @@ struct State {
 // Returns whether each state is farther than MOVED_M from the first valid one.
 std::vector<bool> has_moved(const std::vector<State>& states);
 
-// Returns whether the heading of each state is known: not that of a track before it has moved.
+// Returns whether the heading of each state is known: not before a track has moved.
 std::vector<bool> heading_known(const std::vector<State>& states);
 
-// Returns the heading of each state, reversed where it is known and the track moves against it faster than
+// Returns the heading of each state, reversed if it is known and the track moves against it faster than
 // BACKWARDS_SPEED.
 std::vector<double> forward_heading(const std::vector<State>& states, const std::vector<bool>& known);
 

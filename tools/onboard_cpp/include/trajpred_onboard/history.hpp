@@ -12,7 +12,7 @@
 
 namespace trajpred::onboard {
 
-// Fewest seconds that are kept, so that states once a second are interpolated for the shortest history too.
+// Least seconds kept, so that even for the shortest history, states once a second are interpolated.
 inline constexpr double SHORTEST_MEMORY_S = 2.0;
 
 // A validated detection of one track. Heading and velocity are NaN where unknown.
@@ -24,10 +24,10 @@ struct Detection {
   int object_type;
 };
 
-// The states of the tracks that were detected within the history of a model.
+// The states of the tracks detected within a model's history.
 //
-// A missing velocity or heading is derived when its state is added, from the states until then: the slope of a
-// line fitted to the positions of the last second, and the latest direction of travel. Of more than `max_tracks`
+// A missing velocity or heading is derived from the states so far when its state is added: the slope of a
+// line fitted to the positions of the last second, and the latest direction of travel. Beyond `max_tracks`
 // tracks, those not seen for longest are removed.
 class HistoryTable {
  public:
@@ -42,14 +42,14 @@ class HistoryTable {
   // Removes all tracks.
   void clear();
 
-  // Removes what is older than the memory at `now_s`.
+  // Removes states older than the memory at `now_s`.
   void advance(double now_s);
 
-  // Adds detections at `time_s`, which is not before earlier ones.
+  // Adds detections at `time_s`, which must not be before earlier ones.
   //
   // Updates within SAME_UPDATE_S of each other count as one, at the time of the first; detections replace
-  // earlier ones of the same track and update. A track that moved by more than `max_jump_m` plus the distance at
-  // `max_speed` (m/s) is another object under the same id: its history is dropped, and its id returned.
+  // earlier ones of the same track and update. A track that moved by more than `max_jump_m` plus the distance
+  // at `max_speed` (m/s) is another object with a reused id: its history is dropped, and its id returned.
   std::vector<std::string> add(double time_s, const std::vector<Detection>& detections, double max_speed,
                                double max_jump_m);
 
@@ -61,13 +61,13 @@ class HistoryTable {
 
   // Returns the tracks seen in the last `within_s` seconds, at the steps of the model until `now_s`: at most
   // `length` and at least one. A track may have no valid step. Its type is the most frequent known one of its
-  // remembered states.
+  // states.
   Tracks resampled(double now_s, double within_s) const;
 
  private:
   struct Recorded {
     std::string track_id;
-    // Where it was first seen, and whether it has travelled since.
+    // Position where it was first seen, and whether it has travelled since.
     Point first_position;
     bool has_travelled = false;
     // At the times of updates.
@@ -87,7 +87,7 @@ class HistoryTable {
   double step_s_;
   double memory_s_;
   std::size_t max_tracks_;
-  // Of the updates, seconds.
+  // Times of the updates, in seconds.
   std::deque<double> times_s_;
   std::vector<Recorded> tracks_;
 };

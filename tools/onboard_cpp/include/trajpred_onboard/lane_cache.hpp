@@ -36,11 +36,10 @@ class LaneCache {
   LaneCache(EncodeLanes encode, std::size_t dim, const FeatureConfig& config);
 
   // Replaces the map; does nothing if it is the current object.
-  // Throws DataError if the map is invalid; the current one stays.
+  // Throws DataError if the map is invalid; the current map stays.
   void set_map(std::shared_ptr<const LaneMap> map);
 
-  // Selects the lanes near the agents, and encodes those without a token.
-  // `origin`: metres, frame of the map.
+  // Selects the lanes near the agents, and encodes lanes without a token. `origin`: metres, frame of the map.
   SelectedLanes select(const AgentFeatures& agents, Point origin);
 
   // Returns the lane encoder's inputs for rows of the map, by name.

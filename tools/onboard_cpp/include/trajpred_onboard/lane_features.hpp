@@ -13,10 +13,10 @@
 
 namespace trajpred::onboard {
 
-// Returns the map without what the model omits, as if not recorded.
+// Returns the map without attributes that the model omits, as if not recorded.
 std::shared_ptr<const LaneMap> visible_map(std::shared_ptr<const LaneMap> map, const Omitted& omit);
 
-// A lane segment or crossing as polylines of equally many points, in the frame of the map.
+// A lane segment or crossing as polylines with equal numbers of points, in the frame of the map.
 struct LaneLines {
   Polyline center;
   // Zeros where not known.
@@ -30,7 +30,7 @@ struct LaneLines {
 // Resamples all lane segments of a map, then all crossings, to `points` points each.
 std::vector<LaneLines> lane_lines(const LaneMap& map, std::size_t points);
 
-// Features of M lane segments and crossings that depend on the map alone.
+// Features of M lane segments and crossings that depend only on the map.
 struct LaneShapes {
   // [M] radians, the direction at the midpoint.
   Floats heading;
@@ -51,7 +51,7 @@ LaneShapes lane_shapes(const LaneMap& map, const std::vector<LaneLines>& lines);
 struct LaneEdge {
   std::size_t sender;
   std::size_t receiver;
-  // What the sender is to the receiver: 1 successor, 2 predecessor, 3 left, 4 right neighbour.
+  // The sender's relation to the receiver: 1 successor, 2 predecessor, 3 left, 4 right neighbour.
   std::int64_t kind;
 };
 

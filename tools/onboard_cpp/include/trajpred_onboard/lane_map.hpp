@@ -1,4 +1,5 @@
-// The vector map: trajpred/data/lane_map.py, and the reader of Argoverse 2's format, sources/argoverse2_map.py.
+// The vector map: trajpred/data/lane_map.py, and the reader of Argoverse 2's format,
+// sources/argoverse2_map.py.
 #pragma once
 
 #include <array>
@@ -81,10 +82,10 @@ struct LaneMap {
   // Reads a map in Argoverse 2's format; `trajpred info MAP --save lanes.json` writes it.
   //
   // Broken records are left out; `report` receives a sentence that counts and names them.
-  // Throws DataError that names the file if it is no such map, or if none of its lanes is left.
+  // Throws DataError that names the file if it is not such a map, or if none of its lanes is left.
   static LaneMap load(const std::string& path, const Report& report = report_to_stderr);
 
-  // Reads the same format from a text.
+  // Reads this format from a text.
   static LaneMap parse(const std::string& json, const Report& report = report_to_stderr);
 
   // Throws DataError that names the first field with an invalid value, or that an id occurs twice.

@@ -14,14 +14,14 @@ namespace trajpred::onboard {
 
 // Points of a path.
 inline constexpr std::size_t POINTS = 64;
-// A lane matches if its centreline is this near (metres) in a direction this near (radians).
+// A lane matches if its centreline is within this distance (metres) and angle (radians).
 inline constexpr double MATCH_RADIUS_M = 5.0;
 inline constexpr double MATCH_ANGLE = PI / 4;
-// Standard deviations of both, and of the turn of a path after a fork (radians), which weigh the paths.
+// Standard deviations of distance, angle, and a path's turn after a fork (radians), for weighting paths.
 inline constexpr double OFFSET_SD_M = 1.5;
 inline constexpr double ANGLE_SD = 0.3;
 inline constexpr double TURN_SD = 1.0;
-// How many of the best matching lanes are followed, and how many paths from each.
+// Number of best-matching lanes to follow, and of paths from each.
 inline constexpr std::size_t MAX_LANES = 4;
 inline constexpr std::size_t MAX_PATHS = 8;
 // Row of no lane.
@@ -37,23 +37,23 @@ struct Segment {
   double along_m;
 };
 
-// A lane as paths follow it.
+// A lane, prepared for following it.
 struct Route {
   const Polyline* centerline;
   // Metres from the start of the lane to each point.
   std::vector<double> arc;
-  // Without those of less than a micrometre, which have no direction.
+  // Without pieces shorter than a micrometre, which have no direction.
   std::vector<Segment> segments;
   // Corners of the box around the centreline.
   Point low;
   Point high;
   // Rows of the successors in the map.
   Rows following;
-  // Row of a lane that forks into this one and others.
+  // Row of the lane that forks into this one and others.
   std::size_t fork = NO_ROW;
 };
 
-// Where the lanes of a map lead; made once for each map.
+// Where the lanes of a map lead; computed once per map.
 struct Routes {
   std::shared_ptr<const LaneMap> map;
   std::vector<Route> routes;
@@ -67,23 +67,23 @@ struct Path {
   double weight;
 };
 
-// An agent for which paths are sought.
+// An agent to find paths for.
 struct Traveller {
   Pose pose;
   // Length of its paths.
   double reach_m;
-  // Over this distance the offset to the centreline fades out.
+  // Distance over which the offset from the centreline fades out.
   double fade_m;
 };
 
-// Returns the direction of the centreline nearest to a position; UNKNOWN_HEADING where none is within
+// Returns the direction of the centreline nearest to a position; UNKNOWN_HEADING if none is within
 // MATCH_RADIUS_M.
 double nearest_heading(const Routes& lanes, Point position);
 
-// Returns the paths of each agent along the lanes beside it; far from any lane there are none.
+// Returns each agent's paths along lanes beside it; none far from any lane.
 //
-// Where the map ends a path goes straight. It starts at the agent: the offset to the centreline is kept at
-// first and fades out smoothly. Branches of a fork are weighed against each other by their turns; the only
+// Where the map ends, a path goes straight. It starts at the agent: the offset from the centreline is kept at
+// first and fades out smoothly. Branches of a fork are weighted against each other by their turns; the only
 // path along a road keeps its weight, however much the road turns.
 std::vector<std::vector<Path>> lane_paths(const Routes& lanes, const std::vector<Traveller>& agents);
 

@@ -11,7 +11,7 @@ namespace trajpred::onboard {
 
 using Rows = std::vector<std::size_t>;
 
-// Selects the `count` smallest of `rows` by `less`, of equals the first; ascending.
+// Selects the `count` smallest of `rows` by `less`, ascending; ties go to the first.
 template <class Less>
 Rows smallest(Rows rows, std::size_t count, const Less& less) {
   if (rows.size() > count) {

@@ -1,6 +1,6 @@
 // Encodes or forecasts from a tracker's detections, update by update: trajpred/onboard/stream.py.
 //
-// Every update returns a result, with a reason for each road user that has none.
+// Every update returns a result, with a reason for each road user without one.
 #pragma once
 
 #include <limits>
@@ -16,19 +16,19 @@
 
 namespace trajpred::onboard {
 
-// Distance (m) that a track may jump at any speed: detections are noisy.
+// Distance (m) that a track may jump regardless of time: detections are noisy.
 inline constexpr double MAX_JUMP_M = 5.0;
 
-// Seconds of late updates, none of them in time, after which the tracker's clock is taken to have changed.
+// Seconds of uninterruptedly late updates after which the tracker's clock is assumed to have changed.
 inline constexpr double NEW_CLOCK_S = 0.5;
 
 // A forecast with its diagnostics.
 struct OnboardForecast : Forecast {
-  // Of the latest accepted update.
+  // Time of the latest accepted update.
   double timestamp_s = std::numeric_limits<double>::quiet_NaN();
   // Reason by id, for each detected or remembered road user (or target) without futures.
   Reasons not_predicted;
-  // By id, why the bundle did not predict those whose futures are the fallback's.
+  // By id, why the bundle did not predict the road users whose futures are the fallback's.
   Reasons fallback;
   // Problems of this update.
   Warnings warnings;
@@ -44,7 +44,7 @@ struct StreamedTokens : Tokens {
   StageTimes stage_ms;
 };
 
-// A map, or one that several streams share: what one of them has processed serves all that share its runtime.
+// A map, possibly shared by several streams: what one has processed serves all streams of its runtime.
 struct SharedMap {
   SharedMap() : SharedMap(LaneMap{}) {}
   SharedMap(LaneMap map);
@@ -56,28 +56,28 @@ struct SharedMap {
 // Keeps the history of every track; base class of the streaming runtimes.
 //
 // Updates may come at any rate. States keep their true times, and every update resamples them to the model's
-// steps until then, as scenarios are.
+// steps up to the update, like scenarios.
 class TrackStream {
  public:
-  // Replaces the map, for instance by a new tile. If it is invalid, the current one stays and the next update
+  // Replaces the map, for example by a new tile. If it is invalid, the current map stays, and the next update
   // has a warning.
   void set_map(SharedMap map);
 
   const LaneMap& map() const { return *map_; }
 
-  // Returns the tracks detected recently enough to be agents, at the model's steps until the latest update.
+  // Returns the tracks detected recently enough to be agents, at the model's steps up to the latest update.
   const Tracks& tracks() const { return tracks_; }
 
  protected:
   TrackStream(Encoder& runtime, SharedMap map, std::string ego_id);
 
-  // Adds the detections to the histories; returns why others were rejected, by id.
+  // Adds the detections to the histories; returns the reasons for rejections, by id.
   Reasons add(double timestamp_s, const Detections& detections, Warnings& warnings);
 
   // Returns the recent tracks as a scene around the ego, or nothing without any.
   std::optional<Scene> scene() const;
 
-  // Returns why each remembered track would have no result.
+  // Returns the reason why each track would have no result.
   Reasons reasons() const;
 
   // Returns the reasons of a runtime that failed.
@@ -93,10 +93,10 @@ class TrackStream {
   // Resamples the tracks that were detected recently enough to be agents.
   Tracks recent_tracks() const;
 
-  // Returns whether any of these tracks has a detection of the time of the latest update.
+  // Returns whether any of these tracks was detected at the latest update's time.
   bool is_detected_now(const std::vector<Detection>& states) const;
 
-  // Advances the histories to a finite time; returns false if the update has to be omitted.
+  // Advances the histories to a finite time; returns false if the update must be ignored.
   bool advance(double timestamp_s, Warnings& warnings);
 
   // Returns whether updates have been late for NEW_CLOCK_S, as after a step of the clock.
@@ -108,17 +108,16 @@ class TrackStream {
   Tracks tracks_;
   Warnings pending_warnings_;
   double latest_s_ = std::numeric_limits<double>::quiet_NaN();
-  // Time of the first of the last updates, if these were late.
+  // Time of the first of the latest updates if these were late.
   double late_since_s_ = std::numeric_limits<double>::quiet_NaN();
   std::shared_ptr<const LaneMap> map_ = std::make_shared<const LaneMap>();
 };
 
 // Forecasts at each update of a tracker.
 //
-// `ego_id`: the track at the centre of the scene, which matters where there are more agents or lanes than the
-// model takes; the most recently detected track stands in while there is no such id.
-// `fallback`: predicts the tracks that were detected recently and that the bundle does not predict; by
-// default they have no futures.
+// `ego_id`: the track at the centre of the scene, which matters if there are more agents or lanes than the
+// model takes; without such a track, the most recently detected one stands in. `fallback`: predicts recently
+// detected tracks that the bundle does not predict; by default they have no futures.
 class StreamingForecaster : public TrackStream {
  public:
   explicit StreamingForecaster(std::shared_ptr<Forecaster> runtime, SharedMap map = {},
@@ -126,13 +125,13 @@ class StreamingForecaster : public TrackStream {
 
   // Adds the detections at `timestamp_s`, on any monotonic clock, and forecasts from there.
   //
-  // Invalid input never throws: it is omitted, with a warning. Only running out of memory does.
+  // Invalid input never throws: it is omitted, with a warning. Only running out of memory throws.
   OnboardForecast update(double timestamp_s, const Detections& detections, const Targets& targets = {});
 
   Forecaster& runtime() { return *runtime_; }
 
  private:
-  // Adds the futures that the fallback gives to those missing that were detected recently.
+  // Adds the fallback's futures for missing tracks that were detected recently.
   Forecast complete(Forecast forecast, const Reasons& missing, Warnings& warnings) const;
 
   std::shared_ptr<Forecaster> runtime_;

@@ -20,11 +20,12 @@ struct TimedState {
 // Returns how many steps of `step_s` seconds fit into `seconds`.
 std::size_t whole_steps(double seconds, double step_s);
 
-// Returns the states of a track, given in the order of their times, at the times `grid`, which ascend.
+// Returns a track's states, given in order of time, at the ascending times `grid`.
 //
-// Between two states up to longest_gap_s apart, position and velocity are interpolated linearly and the heading
-// along the shorter arc. Otherwise the state before counts if it is less than a step of `step_s` seconds old, or
-// that after up to half a step ahead, moved at its velocity. `recorded_s`: usual seconds between states.
+// Between two states up to longest_gap_s apart, position and velocity are interpolated linearly and the
+// heading along the shorter arc. Otherwise the state before is extrapolated at its velocity if it is less
+// than a step of `step_s` seconds old, or else the state after if it is at most half a step ahead.
+// `recorded_s`: usual seconds between states.
 std::vector<State> states_at(const std::vector<TimedState>& states, const std::vector<double>& grid,
                              double recorded_s, double step_s);
 

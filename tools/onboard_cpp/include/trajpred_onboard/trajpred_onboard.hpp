@@ -1,5 +1,5 @@
-// The onboard runtime without the graphs: from tracks and a map to their inputs, and from their outputs to
-// futures. `onnx.hpp` runs them with ONNX Runtime.
+// The onboard runtime without the graphs: from tracks and a map to the graphs' inputs, and from their outputs
+// to futures. `onnx.hpp` runs the graphs with ONNX Runtime.
 #pragma once
 
 #include "trajpred_onboard/baselines.hpp"
