@@ -80,7 +80,7 @@ def explore(
         report_skipped(scenario.scenario_id, error)
 
     with Server(Explorer(scenarios, predictors, code.__getitem__, skip)) as server:
-        print(f"{server.url}\nCtrl-C ends it.", flush=True)
+        print(f"{server.url}\nPress Ctrl-C to stop.", flush=True)
         if sys.stdout.isatty():
             webbrowser.open(server.url)
         with suppress(KeyboardInterrupt):

@@ -61,8 +61,8 @@ def make_app(tokens: Sequence[str] = ()) -> App:
     """
     text = (
         "Trajectory prediction for self-driving: train, evaluate, visualize, export. Without arguments, most "
-        "commands run on the bundled sample; COMMAND --help explains each. Every command takes --import "
-        "MODULE_OR_FILE.py, which has encoders, decoders, metrics or sources of your own."
+        "commands run on the bundled sample; COMMAND --help explains each. Every command accepts --import "
+        "MODULE_OR_FILE.py, for your own encoders, decoders, metrics or sources."
     )
     app = App(
         name="trajpred",

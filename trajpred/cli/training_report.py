@@ -96,7 +96,7 @@ def _compare(results: Mapping[str, Evaluation]) -> None:
             if compare([trained], [result], metric, groups[0]).low > 0
         ]
         if worse:
-            advice = f"go on using {result.predictor}, or lower --model.optimizer.learning_rate"
+            advice = f"keep {result.predictor}, or lower --model.optimizer.learning_rate"
             print(f"Fine-tuning has made the {' and '.join(worse)} of {groups[0]} agents worse: {advice}.\n")
 
 
@@ -126,7 +126,7 @@ def _print_files(run: Path, checkpoint: Path) -> None:
     texts = {
         CURVES: "learning curves",
         TABLES: "validation tables",
-        EVALUATION: "the same and more, for trajpred compare",
+        EVALUATION: "results as numbers, for trajpred compare",
         WORST.format(1): f"the validation scene with the largest {WORST_BY}; further ones follow",
         "config.yaml": "all settings",
         model.as_posix(): "the model",

@@ -1,5 +1,5 @@
-// Editing: what is dragged, added or taken away goes to the server, whose models answer. One request is in flight, and
-// the latest edits follow it; until then the outline follows the pointer.
+// Editing: drags, additions and removals go to the server, whose models answer. One request is in flight, and the latest
+// edits follow it; until then the outline follows the pointer.
 
 const NONE = { moved: {}, removed: [], added: [], lanes: [] };
 const SPEED = { vehicle: 8, pedestrian: 1.4 }; // types that can be added (m/s)
@@ -8,7 +8,7 @@ const [MOVE_M, TURN, MAX_SPEED] = [0.5, Math.PI / 36, 60]; // by a key: metres, 
 const MIN_SHIFT_M = 0.05; // of mean futures that are listed
 const HINT = "Drag a road user, or the handle ahead of the selected one; go back in time to predict from there.";
 const LANE_M = 4; // from a centreline to a click on it
-const [LANE_DASH, KNOB_PX] = [[2, 4], 6]; // of lanes taken away; radius of the handle
+const [LANE_DASH, KNOB_PX] = [[2, 4], 6]; // of removed lanes; radius of the handle
 const editor = {
   recorded: null, // the scene as it was recorded
   known: null, // forecasts of the recorded scene as of a time: {observed, models}
@@ -22,7 +22,7 @@ const observed = () => Math.min(state.step, editor.recorded.now) + 1;
 const say = (sentence) => { get("said").textContent = sentence; };
 const toggled = (list, name) => (list.includes(name) ? list.filter((other) => other !== name) : [...list, name]);
 
-/** Ask for the forecasts of the present edits and time, unless an answer is awaited. */
+/** Request forecasts for the current edits and time, unless an answer is pending. */
 async function ask() {
   const { recorded, edits, known } = editor;
   if (editor.busy) return void (editor.waiting = true);
@@ -49,14 +49,14 @@ async function ask() {
   if (editor.waiting) ask();
 }
 
-/** Return to the edits that the server accepted last, and say why. */
+/** Return to the last edits accepted by the server, and say why. */
 function refuse(sentence) {
   editor.edits = editor.accepted;
   say(sentence);
   updateAddress();
 }
 
-/** Show a scene, and whose mean future moved how far, the farthest first. */
+/** Show a scene, and how far each mean future moved, farthest first. */
 function show(scene, edits, script) {
   Object.assign(editor, { accepted: edits, script });
   state.scene = scene;
@@ -73,7 +73,7 @@ function show(scene, edits, script) {
   const rows = scene.tracks.map((track) => ({ track, shifts: shiftOf(track), largest: Math.max(...shiftOf(track)) }));
   const moved = rows.filter(({ largest }) => largest >= MIN_SHIFT_M).sort((a, b) => b.largest - a.largest);
   get("shifts").replaceChildren();
-  add(get("shifts"), "li", moved.length ? `mean futures moved by metres${index.models.length > 1 ? ", A · B" : ""}:` : HINT);
+  add(get("shifts"), "li", moved.length ? `mean futures moved by (m)${index.models.length > 1 ? ", A · B" : ""}:` : HINT);
   for (const { track, shifts } of moved) {
     const row = add(add(get("shifts"), "li"), "button", trackNames(scene, [track]));
     row.title = scene.track_id[track];
@@ -109,7 +109,7 @@ function move(track, changes) {
   nudge(state.scene, track, before, poseOf(editor.edits, track));
 }
 
-/** Change parts of the edits, and ask; truth and metrics vanish at once. */
+/** Change parts of the edits, and request; truth and metrics disappear at once. */
 function commit(parts) {
   const { scene } = state;
   editor.edits = { ...editor.edits, ...parts };
@@ -138,7 +138,7 @@ function nearestLane([px, py]) {
   return best;
 }
 
-/** Add a road user in the middle of the view, a car on the nearest lane; it is selected when the models have answered. */
+/** Add a road user in the middle of the view, a car on the nearest lane; select it once the models have answered. */
 function addRoadUser(object_type) {
   const { origin, tracks } = editor.recorded;
   const { point, heading } = nearestLane([camera.x, camera.y]);
@@ -148,7 +148,7 @@ function addRoadUser(object_type) {
   commit({ added: [...editor.edits.added, { object_type, ...at, speed: SPEED[object_type] }] });
 }
 
-/** Remove the selected road user, or return it. */
+/** Remove the selected road user, or restore it. */
 function toggleRoadUser() {
   const { edits: { added, removed }, recorded: { tracks, track_id, focal } } = editor;
   const { selected } = state;
@@ -157,14 +157,14 @@ function toggleRoadUser() {
   else commit({ removed: toggled(removed, track_id[selected]) });
 }
 
-/** Take away the lane nearest to a point in metres, or return it. */
+/** Remove the lane nearest to a point in metres, or restore it. */
 function toggleLane(point) {
   const { lane, distance } = nearestLane(point);
   if (distance > LANE_M) say("There is no lane.");
   else commit({ lanes: toggled(editor.edits.lanes, editor.recorded.lane_id[lane]) });
 }
 
-/** The selected road user's handle, ahead of it by the way of one second; null if it cannot be moved now. */
+/** The selected road user's handle, one second ahead of it; null if it cannot be moved now. */
 function handleOf(pane) {
   const { scene, selected } = state;
   const isHere = scene.recorded(state.step) === scene.now && scene.isValid(selected, scene.now);
@@ -177,7 +177,7 @@ function handleOf(pane) {
   return { pixel: at(standing + speed * camera.scale), front: at(standing - HANDLE_PX), standing, heading, speed };
 }
 
-/** What follows the pointer: the handle of the selected road user, a road user, or null. */
+/** The object that follows the pointer: the selected road user's handle, a road user, or null. */
 extension.grabbed = (pane, pixel, event) => {
   const { scene, selected } = state;
   get("tip").hidden = true; // its content will be outdated
@@ -205,7 +205,7 @@ extension.clicked = (pane, pixel) => {
   return editor.takesLanes;
 };
 
-/** Draw the lanes that are taken away, and the handle, which labels avoid. */
+/** Draw removed lanes, and the handle, which labels avoid. */
 extension.draw = (pane, scene, colors, clutter) => {
   for (const name of editor.edits.lanes) {
     const line = scene.lines.centerline[editor.recorded.lane_id.indexOf(name)] ?? [];
@@ -223,7 +223,7 @@ extension.draw = (pane, scene, colors, clutter) => {
   clutter.block(squareAt(handle.pixel, KNOB_PX + 2));
 };
 
-/** Name in the legend what is taken away. */
+/** Explain removed objects in the legend. */
 extension.legend = (line, colors) => {
   const style = `stroke-width="2" stroke-dasharray="${LANE_DASH.join(" ")}"`;
   if (editor.edits.lanes.length) line(colors.ink, "removed lane", style);
@@ -234,7 +234,7 @@ extension.address = () => {
   return parts.length ? `&edits=${encodeURIComponent(JSON.stringify(Object.fromEntries(parts)))}` : "";
 };
 
-/** Take the edits of an opened scene from the address, where it is the scene of the address. */
+/** Take the edits from the address if the opened scene is the one in the address. */
 extension.opened = () => {
   const { scene } = state;
   const words = new URLSearchParams(location.hash.slice(1));
@@ -287,13 +287,13 @@ function initEditor() {
   add(get("shifts"), "li", HINT);
   const code = Object.assign(add(document.body, "dialog"), { id: "code" });
   const form = Object.assign(add(code, "form"), { method: "dialog" });
-  add(form, "h2", "The same in Python");
+  add(form, "h2", "These edits in Python");
   const copy = Object.assign(add(form, "button", "Copy"), { type: "button" });
   copy.addEventListener("click", () => copyText(editor.script, copy));
   add(form, "button", "✕").ariaLabel = "Close";
   add(code, "pre");
   const help = { "4 6 2 8": "move the selected road user", "7 9, 1 3": "turn it, make it slower or faster",
-    "a, e, x": "add a car or a pedestrian, remove the selected road user", "l, 0": "take away its lane, undo all edits" };
+    "a, e, x": "add a car or a pedestrian, remove the selected road user", "l, 0": "remove its lane, undo all edits" };
   Object.entries(help).forEach(([key, what]) => { add(get("help").lastElementChild, "dt", key); add(get("help").lastElementChild, "dd", what); });
   addEventListener("keydown", (event) => {
     if (isTyping(event)) return;

@@ -47,12 +47,12 @@ class Scene {
     this.cache = new Map();
     const earlier = stored.models.flatMap((model, m) => (model.stream?.earlier ?? []).map((one, u) => (
       { ...one, m, step: model.stream.step[u] })));
-    // Of the recorded scene, then without road users, then as of earlier times.
+    // For the recorded scene, then without road users, then at earlier times.
     this.forecasts = [...stored.models, ...stored.without, ...earlier];
     this.rowOf = this.forecasts.map((forecast) => new Map(forecast.tracks.map((track, row) => [track, row])));
   }
 
-  /** The same scene with some members of what is stored changed, but not the map. */
+  /** This scene with some stored members replaced, but not the map. */
   with(changes) {
     return new Scene({ ...this.stored, ...changes }, this.lines);
   }
@@ -66,7 +66,7 @@ class Scene {
     return (step - this.zero) * this.step_s;
   }
 
-  /** The same in words, such as "−1.2 s". */
+  /** That time in words, such as "−1.2 s". */
   time(step) {
     const seconds = this.seconds(step);
     return step === this.zero ? "now" : `${seconds < 0 ? "−" : "+"}${Math.abs(seconds).toFixed(1)} s`;
@@ -101,7 +101,7 @@ class Scene {
     return this.cache.get(key);
   }
 
-  /** Modes of a track in forecast `m`, by rising probability: `{k, points, line, band, probability, error}`. */
+  /** Modes of a track in forecast `m`, by ascending probability: `{k, points, line, band, probability, error}`. */
   modes(m, track) {
     return this.cached(`modes ${m} ${track}`, () => {
       const [forecast, row] = [this.forecasts[m], this.rowOf[m]?.get(track)];
@@ -118,12 +118,12 @@ class Scene {
     });
   }
 
-  /** The last step that forecast `m` has seen. */
+  /** The last step seen by forecast `m`. */
   madeAt(m) {
     return this.forecasts[m]?.step ?? this.now;
   }
 
-  /** The forecast of model `m` that was the latest one at `step`, the first one before it. */
+  /** The latest forecast of model `m` at `step`; before the first, the first. */
   latest(m, step) {
     const earlier = Array.from(this.forecasts.keys()).filter((i) => this.forecasts[i].m === m);
     if (step >= this.now || !earlier.length) return m;

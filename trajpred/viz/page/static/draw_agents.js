@@ -28,7 +28,7 @@ function placeOutline(shape, [x, y], heading, [length, width]) {
   return shape.map(([a, l]) => [x + a * length * c - l * width * s, y - a * length * s - l * width * c]);
 }
 
-/** Trace a closed outline, placed in the same way. */
+/** Trace a closed outline, placed by `placeOutline`. */
 function traceOutline(ctx, ...placed) {
   placeOutline(...placed).forEach((pixel, i) => (i ? ctx.lineTo(...pixel) : ctx.moveTo(...pixel)));
   ctx.closePath();
@@ -67,7 +67,7 @@ function bodyPixels(pane, scene, track, step) {
   return placeOutline(BODY_GRID, pixel, scene.headings[track][step], bodySize(scene, track));
 }
 
-/** Whether a track that is not visible at a step has a future that is shown, which would start from nothing. */
+/** Whether a track not visible at a step has a shown future, which would otherwise start from nothing. */
 function isLost(pane, scene, track, step) {
   const { forecast } = pane;
   const hasModes = track === state.selected || (state.layers.others && ["FOCAL", "SCORED"].includes(scene.role[track]));
@@ -80,7 +80,7 @@ function unseenText(scene, track, step) {
   return `${Number(((step - scene.lastSeen(track, step)) * scene.step_s).toPrecision(2))} s ago`;
 }
 
-/** Visible and lost tracks at a step by rising role; without `others` only the focal and the selected one. */
+/** Visible and lost tracks at a step by ascending role; without `others` only the focal and selected ones. */
 function visibleTracks(pane, scene, step, others) {
   const rank = (track) => ROLES.indexOf(scene.role[track]) + (track === state.selected ? 0.5 : 0);
   return scene.tracks.filter((track) => (others || track === scene.focal || track === state.selected)
@@ -103,7 +103,7 @@ function drawHistories(pane, scene, tracks, step, colors) {
   }
 }
 
-/** Whether a track is omitted from the forecast that is shown. */
+/** Whether a track is omitted from the shown forecast. */
 function isRemoved(scene, track) {
   return state.layers.without && scene.removed.includes(track);
 }

@@ -22,13 +22,13 @@ function selectedHeads({ layers, head_count }) {
   return chosen.length ? chosen : all;
 }
 
-/** Whether single heads are stored for a track: only for the focal and the scored ones. */
+/** Whether single heads are stored for a track: only for focal and scored tracks. */
 function hasHeads(scene, track) {
   return track === scene.focal || scene.role[track] === "SCORED";
 }
 
 /**
- * Senders that model `m` attends to for a track, by rising share: `[{share, strength, track, lane}, …]` with
+ * Senders that model `m` attends to for a track, by ascending share: `[{share, strength, track, lane}, …]` with
  * `strength` relative to the largest share, and either `track` or `lane` (an index of `attentionLanes`) null.
  */
 function sendersTo(scene, m, track) {
@@ -51,7 +51,7 @@ function sendersTo(scene, m, track) {
   });
 }
 
-/** The senders that are drawn; none in a what-if view, whose attention is not stored. */
+/** The drawn senders; none in a what-if view, whose attention is not stored. */
 function drawnSenders(pane, scene) {
   if (!state.layers.attention || pane.m < 0 || pane.isWhatIf) return [];
   if (scene.madeAt(pane.forecast) < scene.now) return []; // attention is stored for the last update only
@@ -116,7 +116,7 @@ function attendedLaneAt(pane, scene, pixel) {
   return drawnSenders(pane, scene).toReversed().find(isHit) ?? null;
 }
 
-/** Whose attention is shown, and of which heads. */
+/** Describe whose attention is shown, and which heads. */
 function describeHeads(scene, track) {
   const { layer, head } = state.attention;
   const names = [layer === null ? "all layers" : `layer ${layer + 1}`, head === null ? "all heads" : `head ${head + 1}`];

@@ -49,7 +49,7 @@ function drawMap(surface, scene, colors) {
   paths.tint.forEach((path, tint) => fill(path, colors.tint[tint]));
   paths.crossing.forEach((path) => fill(path, colors.crossing));
   paths.bar.forEach((path) => fill(path, colors.crossing_bar));
-  // Without lane boundaries the centrelines are the whole map and are drawn stronger.
+  // Without lane boundaries, centrelines are the whole map and are drawn stronger.
   const bare = !paths.stroke.length;
   const center = bare ? colors.centerline_bare : colors.centerline;
   paths.centerline.forEach((path) => stroke(path, center, (bare ? 1.2 : 0.7) * pixel));
@@ -77,7 +77,7 @@ function drawLaneArrows(surface, scene, colors) {
   ctx.fill();
 }
 
-/** The map as an image with a margin: panning moves it, playing copies it, a resting zoom draws it anew. */
+/** The map as an image with a margin: panning moves it, playing copies it, the end of a zoom redraws it. */
 class MapCache {
   constructor() {
     this.surface = new Surface(document.createElement("canvas"));

@@ -10,18 +10,18 @@ function probabilityColor(probability, colors) {
   return colors.ramp[Math.round(Math.sqrt(Math.min(1, Math.max(0, probability))) * last)];
 }
 
-/** A short label; small positive values become "<1%", never "0%". */
+/** A short label; small positive values become "<1%", not "0%". */
 function percent(probability) {
   return probability > 0 && probability < 0.005 ? "<1%" : `${Math.round(100 * probability)}%`;
 }
 
-/** Whether a mode ends within the length of its road user, which stays where it is. */
+/** Whether a mode ends within the length of its road user, which thus stays. */
 function isShort(pane, scene, track, { points }) {
   const [x, y] = scene.position(track, scene.madeAt(pane.forecast));
   return points.every((point) => Math.hypot(point[0] - x, point[1] - y) < scene.size_m[track][0]);
 }
 
-/** Draw the modes of a track that is not selected, thin and faint, fainter beside attention; not those that are short. */
+/** Draw the modes of an unselected track, thin and faint, fainter beside attention; omit short ones. */
 function drawFaintModes(pane, scene, track, colors) {
   const faded = drawnSenders(pane, scene).length ? 0.3 : 1;
   for (const mode of scene.modes(pane.forecast, track)) {
@@ -97,7 +97,7 @@ function drawBands(pane, scene, track, colors) {
   ctx.globalAlpha = 1;
 }
 
-/** Group modes with the same end on the screen, which share a label with their total. */
+/** Group modes with equal ends on the screen, which share a label with their total. */
 function groupEnds(pane, modes) {
   const groups = [];
   for (const mode of modes.toReversed()) {
@@ -120,7 +120,7 @@ function avoidFutures(pane, scene, track, clutter) {
   clutter.block([[0, pane.height - 34], [150, pane.height]]);
 }
 
-/** Write the probability of each mode beside its end; those shorter than the road user have none: it would lie on it. */
+/** Write the probability of each mode beside its end; modes shorter than the road user have no label. */
 function drawProbabilities(pane, scene, track, colors, clutter) {
   const modes = scene.modes(pane.forecast, track).filter((mode) => !isShort(pane, scene, track, mode));
   const labels = groupEnds(pane, modes).map(({ mode: { line }, end, total, count }) => {

@@ -1,5 +1,5 @@
-// The placement of labels, as viz/labels.py does it: lengths are points of pictures, relative to the centre of the pane,
-// y up. A box has the x and y of its centre, and half its width and height.
+// Placement of labels as in viz/labels.py: lengths are points of pictures, relative to the centre of the pane, y up.
+// A box has the x and y of its centre, and half its width and height.
 
 const LABEL_FONT = '600 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
 const POINT_PX = 12 / 7; // labels of pictures have 7 points
@@ -7,7 +7,7 @@ const POINT_PX = 12 / 7; // labels of pictures have 7 points
 const toPaper = (pane, [x, y]) => [(x - pane.width / 2) / POINT_PX, (pane.height / 2 - y) / POINT_PX];
 const fromPaper = (pane, [x, y]) => [pane.width / 2 + x * POINT_PX, pane.height / 2 - y * POINT_PX];
 
-/** What labels of a pane avoid: points, marks to which they could belong, and boxes that none covers. */
+/** Obstacles for labels: points, marks to which labels could belong, and boxes that no label may cover. */
 class Clutter {
   constructor(pane) {
     Object.assign(this, { pane, points: [], marks: [], boxes: [], window: [pane.width, pane.height].map((px) => px / 2 / POINT_PX) });
@@ -17,7 +17,7 @@ class Clutter {
     this.points.push(...pixels.map((pixel) => toPaper(this.pane, pixel)));
   }
 
-  /** Block the box around pixels; what it holds is a mark. */
+  /** Block the box around pixels; its content is a mark. */
   block(pixels) {
     const points = pixels.map((pixel) => toPaper(this.pane, pixel));
     const [low, high] = [Math.min, Math.max].map((end) => [0, 1].map((axis) => end(...points.map((point) => point[axis]))));

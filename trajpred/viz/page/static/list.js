@@ -53,7 +53,7 @@ function updateList() {
   markOpenRow();
 }
 
-/** The scene with the median of what is sorted by; the first one if nothing was measured. */
+/** The scene with the median sort value; the first one if nothing was measured. */
 function typicalScene() {
   const { name, value } = currentSorting();
   const known = state.listed.filter((number) => name !== "order" && value(index.scenes[number]) !== null);
@@ -66,7 +66,7 @@ function shownMetric() {
   return index.metrics.includes(name) ? name : "minFDE6";
 }
 
-/** 97.5 % quantile of Student's t law relative to the normal one's, by the expansion of trajpred.evaluation.table. */
+/** 97.5 % quantile of Student's t relative to the normal quantile, by the expansion in trajpred.evaluation.table. */
 function widening(count) {
   const z = 1.959964;
   const freedom = count - 1;
@@ -77,8 +77,8 @@ function widening(count) {
 }
 
 /**
- * Mean of `values` and the bounds of 95 % of its bootstrap resamples, the same ones every time. Those of few values
- * are moved apart, since these vary too little; less than two have none.
+ * Mean of `values` and the bounds of 95 % of its bootstrap resamples, which are reproducible. For few values, which vary
+ * too little, the bounds are moved apart; fewer than two values have none.
  */
 function bootstrap(values) {
   let seed = 1;

@@ -1,4 +1,4 @@
-// Connects the parts: which scene is open, and when it is drawn.
+// Connects the parts: the open scene, and when it is drawn.
 
 const state = {
   scene: null, number: -1, step: 0, selected: -1, playing: false,
@@ -105,7 +105,7 @@ async function showScene(number, t = null) {
   if (before !== number) fit();
 }
 
-/** Open the next scene of the list as filtered and sorted. */
+/** Open the next scene of the filtered and sorted list. */
 function nextScene(by) {
   const { listed, number } = state;
   if (!listed.length) return;

@@ -22,7 +22,7 @@ function typeName(scene, track) {
   return scene.type[track].replaceAll("_", " ");
 }
 
-/** Types and ids of tracks, of long ids the first characters. */
+/** Types and ids of tracks; long ids are truncated. */
 function trackNames(scene, tracks) {
   const short = (id) => (id.length > 10 ? id.slice(0, 8) : id);
   return tracks.map((track) => `${typeName(scene, track)} ${short(scene.track_id[track])}`).join(", ");
@@ -80,7 +80,7 @@ function updateSummary(pane, scene) {
   else add(summary, "span", scene.isPredicted(m, selected) ? "no true future for metrics" : "not predicted");
 }
 
-/** Update the legend: only what the scene contains. */
+/** Update the legend with what the scene contains. */
 function updateLegend(scene, colors) {
   const legend = get("legend");
   legend.replaceChildren();
@@ -170,7 +170,7 @@ function describeMode(pane, scene, mode, exact) {
   return lines;
 }
 
-/** Show the tooltip for what is under the pointer, or hide it. */
+/** Show the tooltip for the object under the pointer, or hide it. */
 function hover(pane, pixel, event) {
   const tip = get("tip");
   const { scene, hover: before } = state;

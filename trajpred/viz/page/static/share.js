@@ -2,7 +2,7 @@
 
 const HEADER_PX = 42; // two lines of text above each scene of a saved picture
 
-/** Copy a text, and say so on a button; where the browser forbids it, show the text. */
+/** Copy a text and confirm on a button; if the browser forbids it, show the text. */
 async function copyText(text, button) {
   const label = button.textContent;
   try {

@@ -126,7 +126,7 @@ class Pane extends Surface {
     this.setSize(Math.round(clientWidth * ratio), Math.round(clientHeight * ratio), ratio);
   }
 
-  /** Index in `Scene.forecasts`: of the recorded scene, as of an earlier time, or without some road users. */
+  /** Index in `Scene.forecasts`: for the recorded scene, an earlier time, or without some road users. */
   get forecast() {
     if (this.isWhatIf) return this.m + index.models.length;
     return this.m >= 0 && state.layers.updates ? state.scene.latest(this.m, state.step) : this.m;
@@ -171,7 +171,7 @@ function zoomAt(pane, pixel, factor) {
   camera.fitted = false;
 }
 
-/** Drag to pan, wheel or pinch to zoom, click without dragging to select; what is `grabbed` is dragged itself. */
+/** Drag to pan, wheel or pinch to zoom, click without dragging to select; a `grabbed` object is dragged itself. */
 function addPointerListeners(pane, { moved, clicked, hovered, grabbed }) {
   const { canvas } = pane;
   const pointers = new Map();
