@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,21 @@ def test_a_run_repeats_and_resumes_to_the_same_weights(trained: Path, tmp_path: 
     assert facts["epoch"] == 2
     assert facts["wall_s"] > 1000, "the time of both runs"
     assert_same_weights(last, trained / "checkpoints" / "last.ckpt")
+
+
+def test_a_run_without_anything_left_to_train_stays_as_it_is(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "forecaster" / "version_0"
+    shutil.copytree(trained, folder)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for settings in ([], ["--trainer.max_epochs=1"], ["--trainer.max_steps=1"]):
+        assert run("train", "--resume", folder, *settings) == 0
+        assert "has been trained to its end; give more epochs with" in capsys.readouterr().out
+        assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    (folder / "evaluation.json").unlink()
+    assert run("train", "--resume", folder) == 0
+    assert (folder / "evaluation.json").is_file(), "it was stopped before its results were written"
 
 
 def test_weights_of_another_run_are_the_start(

@@ -146,7 +146,7 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     config = (run / "config.yaml").read_bytes()
     capsys.readouterr()
     train.train(["--resume", str(run), "--trainer.max_steps=1"])
-    assert "Nothing was trained: " in capsys.readouterr().out
+    assert "Nothing was trained: " in capsys.readouterr().out, "no results: as if it had been killed before"
     with pytest.raises(DataError, match="give --resume or --weights, not both"):
         train.train(["--resume", str(run), "--weights", "argoverse-nano"])
     assert (run / "config.yaml").read_bytes() == config

@@ -16,15 +16,13 @@ from trajpred.predictors.derived import of_same_seconds
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 from trajpred.store.sample import split_words
-from trajpred.training.record import RunHistory
+from trajpred.training.record import EVALUATION, RunHistory
 from trajpred.training.train import TrainedRun
 from trajpred.viz.curves import draw_curves
 from trajpred.viz.scene import draw_scene, save_scene
 
 #: The learning curves, in the folder of a run.
 CURVES = "curves.png"
-#: The results as numbers, the input of ``trajpred compare``.
-EVALUATION = "evaluation.json"
 #: The results as tables.
 TABLES = "evaluation.md"
 #: The worst scenes, numbered from 1.

@@ -143,8 +143,6 @@ class LastCheckpoint(Checkpoint):
         self.every_s = every_s
         self.path = Path(LAST)
         self.saved_s = 0.0
-        #: Whether there was a step to train.
-        self.began = False
         #: Optimiser steps done.
         self.step = 0
         #: Whether a checkpoint is due after the step that ended.
@@ -162,7 +160,6 @@ class LastCheckpoint(Checkpoint):
         self.path = folder / LAST
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.began = True
         self.step = trainer.global_step
         self.saved_s = time.monotonic()
         if threading.current_thread() is threading.main_thread():

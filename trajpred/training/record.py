@@ -33,6 +33,8 @@ BATCH_FACTS = (
     "stores",
     "processes",
 )
+#: The results as numbers, in the folder of a run, the input of ``trajpred compare``.
+EVALUATION = "evaluation.json"
 #: Seconds to wait for another training of the same run to end.
 LOCK_S = 10.0
 #: Maximum seconds between two lines of a run.

@@ -25,7 +25,8 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.registry import import_words, note_import
 from trajpred.errors import DataError, require
-from trajpred.model.checkpoint import CONFIG, TRAINING
+from trajpred.evaluation.results import read_results
+from trajpred.model.checkpoint import CONFIG, TRAINING, read_checkpoint, training_facts
 from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.store import ScenarioStore, ensure_store
 from trajpred.store.sample import sample_store
@@ -45,7 +46,7 @@ from trajpred.training.distributed import (
 )
 from trajpred.training.fine_tune import Start
 from trajpred.training.lit_forecaster import LitForecaster
-from trajpred.training.record import RunHistory, RunLogger, RunProgress, TrainingRecord, lock_run
+from trajpred.training.record import EVALUATION, RunHistory, RunLogger, RunProgress, TrainingRecord, lock_run
 from trajpred.training.settings import differences, explain, read_settings
 
 #: Defaults of the trainer: the sample in the repository, a minute and a half on two cores.
@@ -64,6 +65,8 @@ TRAINER_DEFAULTS: dict[str, Any] = {
         "init_args": {"save_dir": "runs", "name": "forecaster"},
     },
 }
+#: What to do where nothing is left to train.
+MORE = "give more epochs with --trainer.max_epochs, or steps with --trainer.max_steps"
 #: Description of the command in its help.
 DESCRIPTION = "Train, then print the best checkpoint's table beside lane following and constant velocity."
 #: Defaults of other options; the store is the sample's.
@@ -92,9 +95,28 @@ def last_checkpoint(trainer: pl.Trainer) -> Path:
     return next(saver.path for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
 
 
-def has_trained(trainer: pl.Trainer) -> bool:
-    """Return whether a training has begun, or has been resumed."""
-    return any(saver.began for saver in trainer.checkpoint_callbacks if isinstance(saver, LastCheckpoint))
+def is_at_end(content: dict[str, Any], trainer: Namespace) -> bool:
+    """Return whether the training of a checkpoint has reached its last epoch or step, as the loop decides.
+
+    Args:
+        content: of the checkpoint.
+        trainer: the settings ``trainer``.
+    """
+    epochs = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    if trainer.max_epochs is not None and 0 <= trainer.max_epochs <= epochs:
+        return True
+    return bool(0 <= trainer.max_steps <= content["global_step"])
+
+
+def has_results(run: Path) -> bool:
+    """Return whether a run's folder has the results of its best checkpoint."""
+    try:
+        facts = training_facts(read_checkpoint(run))
+        return any(
+            result.training.get("steps") == facts["steps"] for result in read_results(run / EVALUATION)
+        )
+    except DataError:
+        return False
 
 
 def fit(trainer: pl.Trainer, model: LitForecaster, data: SceneData, checkpoint: Path | None) -> None:
@@ -174,6 +196,8 @@ class TrainCLI(LightningCLI):
     start: Start | None = None
     #: The checkpoint to resume from, if any.
     resume: Path | None = None
+    #: Whether nothing is left to train.
+    at_end = False
     #: Logger settings for resuming a run in its folder.
     logger: Any = None
 
@@ -291,6 +315,9 @@ class TrainCLI(LightningCLI):
         advice = "give its config.yaml, or start from its weights with --weights"
         require(not other, "resume", f"{problem}: {advice}")
         folder = checkpoint.resolve().parent
+        self.at_end = is_at_end(content, self.config.trainer)
+        finished = f"{checkpoint} has been trained to its end: {MORE}"
+        require(not self.at_end or folder.name == CHECKPOINTS, "resume", finished)
         logger = self.config.trainer.logger
         if logger and folder.name == CHECKPOINTS:
             if isinstance(logger, list):
@@ -384,20 +411,19 @@ def train(args: Sequence[str]) -> TrainedRun | None:
     """Train a model or resume a run, with settings ``--NAME VALUE``.
 
     Returns:
-        The finished run; None in all processes but the first, or if no checkpoint was saved.
+        The finished run; None in all processes but the first, if no checkpoint was saved, or if nothing was
+        left to do.
     """
     cli = TrainCLI(args)
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
+    if cli.at_end:
+        if cli.trainer.is_global_zero:
+            print(f"Nothing was trained: {cli.resume} has been trained to its end; {MORE}")
+        if has_results(folder):
+            return None
     with lock_run(cli.trainer), naming_disk_errors(folder):
         fit(cli.trainer, cli.model, cli.datamodule, cli.resume)
     checkpoint = best_checkpoint(cli.trainer)
-    at_end = cli.resume is not None and checkpoint is not None and not has_trained(cli.trainer)
-    if at_end and cli.trainer.is_global_zero:
-        advice = "give more epochs with --trainer.max_epochs, or steps with --trainer.max_steps"
-        print(f"Nothing was trained: {cli.resume} has been trained to its end; {advice}")
-    if checkpoint is None and cli.resume is not None and cli.trainer.checkpoint_callbacks:
-        finished = "has been trained to its end: give more epochs with --trainer.max_epochs"
-        raise DataError(finished, file=cli.resume)
     if checkpoint is None or not cli.trainer.is_global_zero:
         return None
     # The spare copy of the last checkpoint is only for resuming.
