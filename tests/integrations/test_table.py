@@ -270,6 +270,29 @@ def test_a_lanelet2_map_lies_where_its_origin_says(tmp_path: Path) -> None:
         assert re.match(r"drive_000\d\d: argoverse-nano reads 0 of 5 lanes, all are farther than", sentence)
 
 
+def test_an_edit_of_a_map_elsewhere_or_of_metadata_is_prepared_again(tmp_path: Path) -> None:
+    """Files of the same size; shards are named after their content."""
+    meta = write_ind(tmp_path / "raw", seconds=12.0, tracks=6).with_name("00_tracksMeta.csv")
+    map = tmp_path / "maps" / "map.osm"
+    map.parent.mkdir()
+    map.write_bytes(lanelet2())
+    options = TableOptions(preset="ind", map=map, origin=(48.0, 9.0))
+    stored = []
+    for file, old, new in (
+        (map, "", ""),
+        (map, "solid_dashed", "dashed_solid"),
+        (meta, "pedestrian", "motorcycle"),
+        (meta, "", ""),
+    ):
+        text = file.read_text()
+        file.write_text(text.replace(old, new) if old else text)
+        prepare(NAME, tmp_path / "raw", tmp_path / "store", options=options, workers=1, progress=False)
+        stored.append({path.name for path in (tmp_path / "store").rglob("shard-*") if path.suffix != ".json"})
+    first, other_marks, other_classes, unchanged = stored
+    assert len(first) == len(first | other_marks) / 2 == len(other_marks | other_classes) / 2 > 0
+    assert other_classes == unchanged
+
+
 def plain(path: Path, tracks: dict[str, np.ndarray], **more: object) -> Path:
     """Write states ``[N, 3]`` of time in seconds, x and y, as parquet."""
     states = np.concatenate(list(tracks.values()))

@@ -260,7 +260,8 @@ def test_sequences_without_a_future_are_read_as_the_test_split(tmp_path: Path) -
     path = write(tmp_path, made_rows(20), split="test_obs")
     scenario = read_scenario(path)
     assert (scenario.num_observed, scenario.num_steps, scenario.has_future) == (20, 50, False)
-    assert discover(tmp_path)["test"] == [RawScenario("7", path)]
+    maps = (tmp_path / "map_files",)
+    assert discover(tmp_path)["test"] == [RawScenario.of(path, maps)]
     whole = read_scenario(write(tmp_path, made_rows()))
     assert_same(inputs(scenario.tracks), inputs(whole.tracks))
 
@@ -302,11 +303,12 @@ def test_discover_sorts_by_number_and_prefers_folders_to_packs(tmp_path: Path) -
     (tmp_path / "map_files").mkdir()
     (tmp_path / "val.parquet").touch()
     splits = SOURCES["argoverse1"].scenarios(tmp_path)
+    maps = (tmp_path / "map_files",)
     train = tmp_path / "train" / "data"
     val = tmp_path / "val" / "data"
     assert splits == {
-        "train": [RawScenario("3", train / "3.csv")],
-        "val": [RawScenario("9", val / "9.csv"), RawScenario("10", val / "10.csv")],
+        "train": [RawScenario.of(train / "3.csv", maps)],
+        "val": [RawScenario.of(val / "9.csv", maps), RawScenario.of(val / "10.csv", maps)],
     }
 
 

@@ -107,6 +107,7 @@ def test_observed_states_use_no_later_frame(raw: Path) -> None:
     """Boxes of all later frames move; the history stays the same."""
     log = only_log(raw)
     window = argoverse2_sensor.discover(raw)["val"][0]
+    assert window.beside == (window.path / "map",), "a changed map is noticed"
     before = argoverse2_sensor.read(window)
 
     time = feather.read_table(log / BOXES)["timestamp_ns"].to_numpy()

@@ -85,18 +85,24 @@ def test_an_edit_that_keeps_the_size_is_prepared_again(raw_copy: Path, copy: Pat
     assert (ScenarioStore(copy, "train")[4].map.lane_type != types).any()
 
 
-def test_a_changed_pack_is_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_pack_or_map_beside_it_is_prepared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pack = tmp_path / "train.pack"
+    map = tmp_path / "maps" / "city.map"
+    map.parent.mkdir()
     reads = []
 
     def read(item: RawScenario) -> Scenario:
         reads.append(item.name)
         return made(scenario_id=item.name)
 
-    listed = [RawScenario(str(number), pack, part=number) for number in range(5)]
+    maps = (map.parent,)
+    listed = [RawScenario(str(number), pack, part=number, beside=maps) for number in range(5)]
     monkeypatch.setitem(SOURCES, "packed", Source(lambda _: {"train": listed}, read))
-    for content, count in (("1.5", 5), ("1.5", 0), ("12.5", 5)):
-        pack.write_text(content)
+    for pack_text, map_text, count in (("1.5", "a", 5), ("1.5", "a", 0), ("12.5", "a", 5), ("12.5", "b", 5)):
+        pack.write_text(pack_text)
+        map.write_text(map_text)
         reads.clear()
         prepare("packed", tmp_path, tmp_path / "store", **OPTIONS)
         assert len(reads) == count

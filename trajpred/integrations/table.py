@@ -164,12 +164,25 @@ def _together(files: tuple[Path, ...], options: TableOptions) -> list[tuple[str,
 def _recording(part: Part, options: TableOptions) -> Recording:
     """Read the recording of a part. Raises: DataError naming the file and the column."""
     with readable(part.files[0], "table"):
-        stats = [path.stat() for path in part.files]
-        stamps = tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
+        stamps = _stamps(*part.files, *_metadata(part, options))
         recording = _load(part.files, part.together, options, stamps)[part.recording]
         if isinstance(recording, DataError):
             raise recording
         return recording.between(*part.block)
+
+
+def _metadata(part: Part, options: TableOptions) -> tuple[Path, ...]:
+    """Return the files beside those of a part that are also read."""
+    beside: list[Path] = []
+    for path in part.files:
+        beside += options.files.metadata_of(path)
+    return tuple(beside)
+
+
+def _stamps(*files: Path) -> tuple[tuple[int, int], ...]:
+    """Return size and time of the last change of the files that exist, which tell when one changes."""
+    stats = [path.stat() for path in files if path.exists()]
+    return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
 @lru_cache(maxsize=1)
@@ -238,7 +251,8 @@ def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> 
             for kind, sentence in recording.warnings.items():
                 problems.setdefault(kind, []).append(f"{name}: {sentence}")
             windows = _windows(name, part, options)
-        windows = windows or [RawScenario(f"{name}_00000", part.files[0], part, name)]
+        beside = _metadata(part, options)
+        windows = windows or [RawScenario(f"{name}_00000", part.files[0], part, name, beside)]
         recordings.append(Found(name, windows, duration_s, gap_s, partial(_block, name, part, options)))
     return recordings
 
@@ -246,8 +260,10 @@ def _found(raw: Path, problems: dict[str, list[str]], options: TableOptions) -> 
 def _windows(name: str, part: Part, options: TableOptions) -> list[RawScenario]:
     """Return the windows of a recording by time. Raises: DataError."""
     windows: list[RawScenario] = []
+    beside = _metadata(part, options)
     for start, now in _recording(part, options).windows(options).items():
-        windows.append(RawScenario(f"{name}_{start:05d}", part.files[0], part._replace(now=now), name))
+        window = part._replace(now=now)
+        windows.append(RawScenario(f"{name}_{start:05d}", part.files[0], window, name, beside))
     return windows
 
 
@@ -294,7 +310,7 @@ def _lanes(path: Path, options: TableOptions) -> LaneMap:
     origin = options.origin
     if origin is None and options.map.suffix == ".osm":
         origin = options.files.origin or _origin(path, options.files)
-    return _map(options.map, origin)
+    return _map(options.map, origin, _stamps(options.map))
 
 
 def _origin(path: Path, preset: Preset) -> tuple[float, float] | None:
@@ -310,7 +326,8 @@ def _origin(path: Path, preset: Preset) -> tuple[float, float] | None:
 
 
 @lru_cache(maxsize=4)
-def _map(path: Path, origin: tuple[float, float] | None) -> LaneMap:
+def _map(path: Path, origin: tuple[float, float] | None, stamps: object) -> LaneMap:
+    """Read a map; ``stamps`` of the file tell when it changes."""
     file = read_map_file(path, origin=origin)
     require_origin(file, path, origin)
     file.problems.warn(path)

@@ -258,13 +258,16 @@ def _sequences(raw: Path, split: str) -> list[RawScenario]:
     files: list[Path] = []
     for folder in FOLDERS[split]:
         files += (raw / folder / "data").glob("*.csv")
-    sequences = [RawScenario.of(path) for path in files]
+    maps = raw / "map_files"
+    sequences = [RawScenario.of(path, beside=(maps,)) for path in files]
     pack = raw / f"{split}.parquet"
     if not files and pack.is_file():
         with readable(pack, "pack", "seq_id"):
             ids = np.unique(_index(pack, pack.stat().st_mtime_ns).seq_id).tolist()
         drives = _drives(pack.with_name(f"{split}_drives.csv"))
-        sequences = [RawScenario(str(seq_id), pack, seq_id, drives.get(seq_id, "")) for seq_id in ids]
+        for seq_id in ids:
+            drive = drives.get(seq_id, "")
+            sequences.append(RawScenario(str(seq_id), pack, seq_id, drive, beside=(maps,)))
     return sorted(sequences, key=lambda sequence: (len(sequence.name), sequence.name))
 
 

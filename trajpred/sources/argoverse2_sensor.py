@@ -311,7 +311,8 @@ def _windows(log: Path, every_s: float) -> list[RawScenario]:
         frames = 0  # reading the window reports the reason
     stride = max(1, round(every_s / FRAME_S))
     starts = _starts(frames, stride) or [0]
-    return [RawScenario(f"{log.name}_{start:03d}", log, start, log.name) for start in starts]
+    maps = (log / "map",)
+    return [RawScenario(f"{log.name}_{start:03d}", log, start, log.name, beside=maps) for start in starts]
 
 
 def _annotations(log: Path) -> Path:

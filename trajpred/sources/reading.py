@@ -329,12 +329,13 @@ class RawScenario:
     Attributes:
         name: its name, unique within a split; in messages and in the records of a store.
         path: the file or folder that contains it. The scenario is prepared again when the content of the
-            file, of a file in the folder, or of a file named by ``part`` changes.
+            file, of a file in the folder, or of one named by ``part`` or ``beside`` changes.
         part: the part of ``path``, as the source counts: the number of a sequence in a pack, or the first
             step of a window, with the name of its recording if a file has several; None for the whole, or for
             the first window.
         recording: the drive, log or file that it is a window of, so that halves of a split never share a
             recording; empty if it is the only window.
+        beside: other files and folders that it is read from, such as a map or metadata.
 
     Example:
         >>> RawScenario("17", Path("datasets/argoverse1/val.parquet"), part=17).name
@@ -345,8 +346,9 @@ class RawScenario:
     path: Path
     part: Any = None
     recording: str = ""
+    beside: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, path: Path) -> RawScenario:
+    def of(cls, path: Path, beside: tuple[Path, ...] = ()) -> RawScenario:
         """Name a file without its suffix, or a folder, as a whole."""
-        return cls(path.name if path.is_dir() else path.stem, path)
+        return cls(path.name if path.is_dir() else path.stem, path, beside=beside)

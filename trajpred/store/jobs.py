@@ -133,7 +133,7 @@ def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
 
 def _fingerprint(raw: RawScenario, options: object) -> int:
     """Hash the contents of a scenario's files and of files named in options, not their locations."""
-    named = [raw.path]
+    named = [raw.path, *raw.beside]
     for record in (raw.part, options):
         for value in _values(record):
             named += value if isinstance(value, (list, tuple)) else [value]
