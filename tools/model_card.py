@@ -73,7 +73,7 @@ def model_card(
     parts += ["## Results", *_results(results)]
     if joint is not None:
         parts.append(
-            "Joint futures (`--joint`): mode k of all agents of a scene is a joint mode with one probability."
+            "Joint futures (`--joint`): mode k of all agents in a scene is a joint mode with one probability."
         )
         table = joint_table(joint)
         parts.append(markdown(table.head, table.rows))
@@ -111,8 +111,8 @@ def _task(model: Forecaster) -> str:
     return (
         f"For every road user seen within the last second, {model.decoder.modes} futures of "
         f"{model.horizon * step_s:.1f} s ({model.horizon} steps of {step_s:g} s), each with a "
-        f"probability, from {model.history * step_s:.1f} s ({model.history} steps) of all histories "
-        f"and the lane map. {parameters / 1e6:.2f} M parameters."
+        f"probability, from the last {model.history * step_s:.1f} s ({model.history} steps) of every "
+        f"history and the lane map. {parameters / 1e6:.2f} M parameters."
     )
 
 
