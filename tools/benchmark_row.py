@@ -25,7 +25,7 @@ from trajpred.data.registry import load_module
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate, read_results, write_results
-from trajpred.evaluation.report import by_recipe, format_interval, markdown, note_of
+from trajpred.evaluation.report import by_recipe, markdown, note_of
 from trajpred.evaluation.table import Interval, compare, pairs
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -225,7 +225,7 @@ def table(*results: Path) -> None:
     rows: list[list[str]] = []
     above: list[Evaluation] | None = None
     for name, seeds in ranked:
-        against = "" if above is None else format_interval(compare(seeds, above, group="moving"), "+")
+        against = "" if above is None else f"{compare(seeds, above, group='moving'):+}"
         rows.append([name, *costs(seeds), *(over_seeds(seeds, metric) for metric in METRICS)])
         interval = mean_of(seeds)
         bounds = "" if math.isnan(interval.low) else f"{interval.low:.2f} to {interval.high:.2f}"

@@ -6,6 +6,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from trajpred.evaluation.table import (
     Cell,
     Cells,
     Change,
-    Interval,
     Summary,
     calibration_errors,
     change,
@@ -49,7 +49,7 @@ CONVENTIONS = (
 #: How many of the most improved, and of the most degraded, scenarios to list.
 MOST_CHANGED = 10
 #: Cells of a row by column; the column of the row's name is often "".
-Row = dict[str, str]
+Row = dict[str, str | Cell]
 
 
 class Table(NamedTuple):
@@ -65,7 +65,8 @@ class Table(NamedTuple):
         blank: Row = {}
         for row in rows:
             blank |= dict.fromkeys(row, "-")
-        return cls(title, list(blank), [list((blank | row).values()) for row in rows])
+        texts = [list(map(str, (blank | row).values())) for row in rows]
+        return cls(title, list(blank), texts)
 
 
 def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = ("focal",)) -> list[Table]:
@@ -78,61 +79,98 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
     Raises: DataError naming an unknown fact.
     """
     facts = fact_names(by)
-    assert result.agents is not None
-    found: dict[str, Summary] = {}
+    broken_down = dict.fromkeys(groups, facts)
+    summaries: dict[str, Summary] = {}
     for group in GROUPS:
-        found[group] = summary(members(result.agents, group), facts if group in groups else ())
-    built = [*_by_k(result, found), joint_table(result), _av2(result)]
+        summaries[group] = summary(members(result.agents, group), broken_down.get(group, ()))
+    built = [*_by_k(result, summaries), joint_table(result), _av2(result)]
     for group in groups:
-        if not result.metrics[group]["count"]:
-            continue
-        means = found[group][EVERY]
-        errors = {column: cell for column, cell in means.items() if column.metric.headline}
-        updates = f"{group} agents visible at every update: errors and changes, by length of the history"
-        built.append(_by_time(errors, "ahead", f"{group} agents as if the future ended after"))
-        built.append(_plausibility_ahead(means, group))
-        built.append(_by_time(means, "after", updates))
-        built += [_breakdown(found[group], group, fact) for fact in facts]
+        if result.metrics[group]["count"]:
+            built += _of_group(summaries[group], group, facts)
     if "all" not in groups:  # stationary agents are only in the group of all agents
-        built.append(_plausibility_ahead(found["all"][EVERY], "all"))
+        built.append(_plausibility_ahead(summaries["all"][EVERY], "all"))
+    return _with_rows(built)
+
+
+def _with_rows(built: Iterable[Table]) -> list[Table]:
     return [table for table in built if table.rows]
 
 
-def _by_k(result: Evaluation, found: Mapping[str, Summary]) -> Iterator[Table]:
+def _by_k(result: Evaluation, summaries: Mapping[str, Summary]) -> Iterator[Table]:
     """Build a table for each K, with the groups side by side; metrics without K are in the last table."""
-    assert result.agents is not None
-    whole = whole_columns(result.agents)
+    agents = result.agents
+    assert agents is not None
+    whole = whole_columns(agents)
     ks = sorted({column.k for column in whole if column.k is not None})
     for k in ks:
+        facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
+        shown = (k, None) if k == ks[-1] else (k,)
         rows: list[Row] = []
         for column in whole:
-            cells = {group: found[group][EVERY][column] for group in GROUPS}
-            is_here = column.k == k or (column.k is None and k == ks[-1])
-            if is_here and any(cell.agents for cell in cells.values()):
-                rows.append({"": column.name, **_by_group(result, cells)})
-        if k == ks[-1] and "probability" in result.agents.column_names:
-            errors = {group: calibration_errors(members(result.agents, group)) for group in GROUPS}
+            cells = {group: summaries[group][EVERY][column] for group in GROUPS}
+            if column.k in shown and _most_agents(cells):
+                rows.append(_by_group(result, column.name, cells))
+        if k == ks[-1] and "probability" in agents.column_names:
+            errors = {group: calibration_errors(members(agents, group)) for group in GROUPS}
             for name in ("ECE", "top ECE"):
                 cells = {group: errors[group][name] for group in GROUPS}
-                rows.append({"": name, **_by_group(result, cells)})
-        facts = listing(f"{result.covered} scenarios", result.part, result.partly, f"K = {k}", result.others)
+                rows.append(_by_group(result, name, cells))
         yield Table.of(f"{result.predictor}: {facts}", rows)
 
 
-def _by_group(result: Evaluation, cells: Mapping[str, Cell]) -> Row:
-    row: Row = {}
+def _by_group(result: Evaluation, name: str, cells: Mapping[str, Cell]) -> Row:
+    row: Row = {"": name}
     for group, cell in cells.items():
-        row[f"{group} ({result.metrics[group]['count']:,})"] = _text(cell)
+        row[f"{group} ({result.metrics[group]['count']:,})"] = cell
     return row
+
+
+def _of_group(means: Summary, group: str, facts: Sequence[str]) -> Iterator[Table]:
+    """Build the horizons, the updates and the breakdowns of a group."""
+    every = means[EVERY]
+    errors = {column: cell for column, cell in every.items() if column.metric.headline}
+    yield _by_time(errors, "ahead", f"{group} agents as if the future ended after")
+    yield _plausibility_ahead(every, group)
+    updates = f"{group} agents visible at every update: errors and changes, by length of the history"
+    yield _by_time(every, "after", updates)
+    for fact in facts:
+        rows: list[Row] = []
+        for (of_fact, part), cells in means.items():
+            if of_fact == fact and _most_agents(cells):
+                rows.append({"": part, **_by_metric(cells)})
+        yield Table.of(f"{group} agents by {FACTS[fact]}", rows)
+
+
+def _plausibility_ahead(cells: Cells, group: str) -> Table:
+    """Build the table of metrics by seconds ahead that need ``--plausibility``."""
+    ahead = {column: cell for column, cell in cells.items() if column.metric.ahead}
+    kinds = {column.metric.kind for column in ahead}
+    title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
+    return _by_time(ahead if "plausibility" in kinds else {}, "ahead", title)
+
+
+def _by_time(cells: Cells, field: str, title: str) -> Table:
+    """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
+    by_time: dict[float, Cells] = {}
+    for column, cell in cells.items():
+        time = getattr(column, field)
+        if time is not None:
+            by_time.setdefault(time, {})[column] = cell
+    rows = [{"": f"{time:g} s", **_by_metric(by_time[time])} for time in sorted(by_time)]
+    return Table.of(title, rows)
 
 
 def _by_metric(cells: Cells) -> Row:
     """Return the largest number of agents, and the cells by metric and K."""
-    return {"agents": str(max(cell.agents for cell in cells.values())), **_texts(cells)}
+    return {"agents": str(_most_agents(cells)), **_by_title(cells)}
 
 
-def _texts(cells: Cells) -> Row:
-    return {column.title: _text(cell) for column, cell in cells.items()}
+def _most_agents(cells: Mapping[Any, Cell]) -> int:
+    return max(cell.agents for cell in cells.values())
+
+
+def _by_title(cells: Cells) -> Row:
+    return {column.title: cell for column, cell in cells.items()}
 
 
 def joint_table(result: Evaluation) -> Table:
@@ -140,16 +178,16 @@ def joint_table(result: Evaluation) -> Table:
     rows: list[Row] = []
     for group, means in result.joint.items():
         if means["count"] and result.scenes is not None:
-            row = {"agents": group, "scenarios": f"{means['count']:,}"}
+            row: Row = {"agents": group, "scenarios": f"{means['count']:,}"}
             row |= {"incomplete": f"{means['incomplete']:,}", "actors": f"{means['actors']:,}"}
-            rows.append(row | _texts(scene_cells(result.scenes, group)))
+            rows.append(row | _by_title(scene_cells(result.scenes, group)))
     return Table.of(f"{result.predictor}: joint futures", rows)
 
 
 def _av2(result: Evaluation) -> Table:
     rows: list[Row] = []
     for name, compared in result.av2.items():
-        row = {
+        row: Row = {
             "": name,
             "compared": f"{compared['count']:,}",
             "trajpred": f"{compared['trajpred']:.6f}",
@@ -158,35 +196,6 @@ def _av2(result: Evaluation) -> Table:
         }
         rows.append(row)
     return Table.of("all agents by trajpred and by av2's own functions", rows)
-
-
-def _plausibility_ahead(found: Cells, group: str) -> Table:
-    """Build the table of metrics by seconds ahead that need ``--plausibility``."""
-    ahead = {column: cell for column, cell in found.items() if column.metric.ahead}
-    if not any(column.metric.kind == "plausibility" for column in ahead):
-        ahead = {}
-    title = f"{group} agents by seconds ahead: headings, fractions of the futures, drift, intervals"
-    return _by_time(ahead, "ahead", title)
-
-
-def _by_time(found: Cells, field: str, title: str) -> Table:
-    """Build a table with a row for each number of seconds ahead, or of history (``after``)."""
-    by_time: dict[float, Cells] = {}
-    for column, cell in found.items():
-        time = getattr(column, field)
-        if time is not None:
-            by_time.setdefault(time, {})[column] = cell
-    rows = [{"": f"{time:g} s", **_by_metric(by_time[time])} for time in sorted(by_time)]
-    return Table.of(title, rows)
-
-
-def _breakdown(found: Summary, group: str, fact: str) -> Table:
-    """Build a table with a row for each value of a fact that has agents."""
-    rows: list[Row] = []
-    for (of_fact, part), cells in found.items():
-        if of_fact == fact and any(cell.agents for cell in cells.values()):
-            rows.append({"": part, **_by_metric(cells)})
-    return Table.of(f"{group} agents by {FACTS[fact]}", rows)
 
 
 def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Table]:
@@ -202,17 +211,14 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Ta
     for group in groups:
         rows: list[Row] = []
         for result in results:
-            assert result.agents is not None
-            cells = summary(members(result.agents, group), columns=headline(MODES))[EVERY]
-            row = {"": result.predictor, **_by_metric(cells), "change of minFDE6": "-"}
-            row["agents"] = f"{result.metrics[group]['count']:,}"
+            row: Row = {"": result.predictor, "agents": f"{result.metrics[group]['count']:,}"}
+            row |= _by_title(summary(members(result.agents, group), columns=headline(MODES))[EVERY])
             if result is not first:
                 changed = change([result], [first], group).metrics["minFDE6"]
-                row["change of minFDE6"] = format_interval(changed, "+")
+                row["change of minFDE6"] = f"{changed:+}"
             rows.append(row)
         built.append(Table.of(listing(f"{group} agents, perturbed scenarios", first.part), rows))
-    built += [joint_table(result) for result in variants]
-    return [table for table in built if table.rows]
+    return _with_rows([*built, *map(joint_table, variants)])
 
 
 def change_tables(
@@ -232,18 +238,16 @@ def change_tables(
     for group, changed in _changes(before, after).items():
         agents.append(f"{changed.agents:,} {group}")
         for metric, (mean, low, high) in changed.metrics.items():
-            row = {"": f"{group} {metric}", "change": f"{mean:+.3f}", "from": "-", "to (95 %)": "-"}
+            row: Row = {"": f"{group} {metric}", "change": f"{mean:+.3f}", "from": "-", "to (95 %)": "-"}
             if not math.isnan(low):
                 row |= {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"}
             rows.append(row)
     both = f"{' and '.join(agents)} agents that both predict"
     built = [Table.of(listing(f"{new} against {old}, {both}", after[0].part), rows)]
     for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
-        rows = []
-        for scenario, value in scenarios.items():
-            rows.append({"scenario": scenario, "change": f"{value:+.2f}"})
+        rows = [{"scenario": scenario, "change": f"{value:+.2f}"} for scenario, value in scenarios.items()]
         built.append(Table.of(f"{how} minFDE6 than {old}", rows))
-    return [table for table in built if table.rows]
+    return _with_rows(built)
 
 
 def _changes(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> dict[str, Change]:
@@ -274,21 +278,6 @@ def most_changed(
     return dict(improved), dict(degraded)
 
 
-def _text(cell: Cell) -> str:
-    """Format a mean with its interval, or a dash without agents."""
-    return format_interval(cell.interval) if cell.agents else "-"
-
-
-def format_interval(interval: Interval, sign: str = "") -> str:
-    """Format ``mean [low, high]``; only the mean for a single scenario."""
-    mean = format(interval.mean, f"{sign}.2f")
-    if math.isnan(interval.low):
-        return mean
-    low = format(interval.low, f"{sign}.2f")
-    high = format(interval.high, f"{sign}.2f")
-    return f"{mean} [{low}, {high}]"
-
-
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a Markdown table with columns aligned to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -303,18 +292,16 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def note_of(results: Sequence[Evaluation], conventions: str = CONVENTIONS) -> str:
     """Return the note below tables of results: the conventions, and remarks on each result."""
-    notes = [conventions] if conventions else []
+    notes = [conventions]
     for result in results:
         notes += result.notes
-    return "\n\n".join(dict.fromkeys(notes))
+    return "\n\n".join(filter(None, dict.fromkeys(notes)))
 
 
 def to_markdown(shown: Sequence[Table], note: str = CONVENTIONS) -> str:
     """Format the tables under their titles, and the note."""
-    parts = [f"**{table.title}**\n\n{markdown(table.head, table.rows)}" for table in shown]
-    if note:
-        parts.append(note)
-    return "\n\n".join(parts) + "\n"
+    text = "".join(f"**{table.title}**\n\n{markdown(table.head, table.rows)}\n\n" for table in shown)
+    return f"{text}{note}".rstrip() + "\n"
 
 
 def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
@@ -355,41 +342,48 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     """
     if not evaluations:
         raise DataError("no results given")
-    first = evaluations[0]
     of_recipe: dict[str, list[int]] = {}
     for row, result in enumerate(evaluations):
-        if _data_of(result) != _data_of(first):
-            names = f"{first.predictor} and {result.predictor}"
-            data = f"{_data_of(first)} and {_data_of(result)}"
-            raise DataError(f"{names} were evaluated on different data: {data}")
-        require_same_scenes(first, result)
+        _require_same_data(evaluations[0], result)
         rows = of_recipe.setdefault(result.recipe, [])
         if not any(_is_copy(evaluations[other], result) for other in rows):
             rows.append(row)
     recipes: dict[str, list[Evaluation]] = {}
     for recipe, rows in of_recipe.items():
-        seeds = [evaluations[row] for row in rows]
-        if _are_distinct([result.training.get("seed") for result in seeds]):
-            recipes[recipe] = seeds
-            continue
-        places = [files[row].parent for row in rows if files]
-        if not _are_distinct(places):
-            places = [files[row] for row in rows]
-        if not places or not _are_distinct(places):
-            names = " and ".join(result.predictor for result in seeds)
-            raise DataError(f"{names} differ, but are {recipe} with one seed; give one of them")
-        for place, result in zip(places, seeds, strict=True):
-            recipes[f"{recipe} ({place})"] = [result]
+        results = [evaluations[row] for row in rows]
+        seeds = {result.training.get("seed") for result in results}
+        if len(seeds) == len(results):
+            recipes[recipe] = results
+        else:
+            recipes |= _by_place(results, [files[row] for row in rows if files])
     return recipes
+
+
+def _by_place(results: Sequence[Evaluation], files: Sequence[Path]) -> dict[str, list[Evaluation]]:
+    """Distinguish runs of one recipe and seed by the folders of their files, or by the files.
+
+    Raises: DataError if there are no files, or equal ones.
+    """
+    recipe = results[0].recipe
+    for places in ([file.parent for file in files], files):
+        if len(set(places)) == len(results):
+            return {f"{recipe} ({place})": [result] for place, result in zip(places, results, strict=True)}
+    names = " and ".join(result.predictor for result in results)
+    raise DataError(f"{names} differ, but are {recipe} with one seed; give one of them")
+
+
+def _require_same_data(first: Evaluation, second: Evaluation) -> None:
+    """Raise :class:`DataError` if the evaluations are of different data."""
+    if _data_of(first) != _data_of(second):
+        names = f"{first.predictor} and {second.predictor}"
+        data = f"{_data_of(first)} and {_data_of(second)}"
+        raise DataError(f"{names} were evaluated on different data: {data}")
+    require_same_scenes(first, second)
 
 
 def _data_of(result: Evaluation) -> str:
     size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
     return f"{result.split} of {result.store.get('source')} ({size})"
-
-
-def _are_distinct(values: Sequence[Any]) -> bool:
-    return len(set(values)) == len(values)
 
 
 def _is_copy(first: Evaluation, second: Evaluation) -> bool:
@@ -413,10 +407,10 @@ def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "foca
     else:
         lines = [(result.predictor, [result]) for result in evaluations]
     rows: list[Row] = []
-    for title, seeds in lines:
+    for name, seeds in lines:
         means = [result.metrics[group] for result in seeds if group in result.metrics]
-        require(len(means) == len(seeds), "group", f"{title} has no results of {group} agents")
-        row = {"predictor": title, "agents": str(means[0]["count"])}
+        require(len(means) == len(seeds), "group", f"{name} has no results of {group} agents")
+        row: Row = {"predictor": name, "agents": str(means[0]["count"])}
         for column in headline():
             row[column.title] = _over_seeds(means, column.title)
         rows.append(row)
@@ -446,7 +440,7 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
 
     Raises: DataError if there are none, or results have no values per scenario.
     """
-    paired = pairs([result for seeds in recipes.values() for result in seeds], group)
+    paired = pairs([*chain.from_iterable(recipes.values())], group)
     streaming = [metric.name for metric in metrics_of("streaming")]
     names = [name for name in (*COMPARED, *streaming) if name in paired.values]
     titles = _short_names(recipes)
@@ -458,13 +452,13 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
         end = start + len(seeds)
         means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
         start = end
-        row = {"predictor": _with_count(titles[recipe], seeds)}
+        row: Row = {"predictor": _with_count(titles[recipe], seeds)}
         for name, interval in paired.intervals(means).items():
-            row[name] = format_interval(interval)
+            row[name] = f"{interval}"
         if rows:
             differences = {name: means[name] - first[name] for name in names}
             for name, interval in paired.intervals(differences).items():
-                row[f"{name} against {titles[reference]}"] = format_interval(interval, "+")
+                row[f"{name} against {titles[reference]}"] = f"{interval:+}"
         first = first or means
         rows.append(row)
     agents = f"{paired.agents.sum():,} {group} agents that all predict"
@@ -474,20 +468,17 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
 
 def _short_names(recipes: Iterable[str]) -> dict[str, str]:
     """Return each recipe's name up to the first comma if that is unambiguous."""
-    start = {recipe: recipe.partition(",")[0] for recipe in recipes}
-    count = Counter(start.values())
-    return {recipe: name if count[name] == 1 else recipe for recipe, name in start.items()}
+    short = {recipe: recipe.partition(",")[0] for recipe in recipes}
+    count = Counter(short.values())
+    return {recipe: name if count[name] == 1 else recipe for recipe, name in short.items()}
 
 
 def format_origin(seeds: Seeds) -> str:
     """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
-    scored = _code(seeds[0].environment)
-    parts = [
-        format_training([result.training for result in seeds]),
-        f"scored by {scored}" if scored else "",
-        seeds[0].others,
-    ]
-    return "; ".join(filter(None, parts))
+    training = format_training([result.training for result in seeds])
+    code = _code(seeds[0].environment)
+    scored = f"scored by {code}" if code else ""
+    return "; ".join(filter(None, (training, scored, seeds[0].others)))
 
 
 def format_training(training: Sequence[Mapping[str, Any]]) -> str:
@@ -507,8 +498,8 @@ def format_training(training: Sequence[Mapping[str, Any]]) -> str:
 
 def _distinct(training: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """List the distinct values of a fact, without None."""
-    values = dict.fromkeys(facts.get(name) for facts in training)
-    return [value for value in values if value is not None]
+    known = [facts[name] for facts in training if facts.get(name) is not None]
+    return list(dict.fromkeys(known))
 
 
 def _training_data(facts: Mapping[str, Any]) -> str:
@@ -523,13 +514,11 @@ def _training_data(facts: Mapping[str, Any]) -> str:
 
 
 def _duration(training: Sequence[Mapping[str, Any]]) -> str:
-    minutes = dict.fromkeys(round(wall_s / 60) for wall_s in _distinct(training, "wall_s"))
-    lasted: dict[str, Iterable[int]] = {
-        "epoch": [count for count in _distinct(training, "epochs") if count > 0],  # -1: as many as the steps
-        "step": _distinct(training, "steps"),
-        "minute": minutes,
-    }
-    return ", ".join(_counted(values, unit) for unit, values in lasted.items() if values)
+    epochs = [count for count in _distinct(training, "epochs") if count > 0]  # -1: as many as the steps
+    minutes = [round(wall_s / 60) for wall_s in _distinct(training, "wall_s")]
+    return listing(
+        _counted(epochs, "epoch"), _counted(_distinct(training, "steps"), "step"), _counted(minutes, "minute")
+    )
 
 
 def _processor(machine: Mapping[str, Any]) -> str:
@@ -540,10 +529,10 @@ def _processor(machine: Mapping[str, Any]) -> str:
 
 
 def _counted(values: Iterable[int], unit: str) -> str:
-    """Return text such as ``1 thread`` or ``79, 80 minutes``."""
-    numbers = [f"{value:,}" for value in values]
-    plural = "" if numbers == ["1"] else "s"
-    return f"{', '.join(numbers)} {unit}{plural}"
+    """Return text such as ``1 thread`` or ``79, 80 minutes``; empty without a value."""
+    numbers = ", ".join(f"{value:,}" for value in dict.fromkeys(values))
+    plural = "" if numbers in ("", "1") else "s"
+    return f"{numbers} {unit}{plural}" if numbers else ""
 
 
 def _code(environment: Mapping[str, Any]) -> str:

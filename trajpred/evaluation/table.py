@@ -54,6 +54,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def __format__(self, sign: str) -> str:
+        """Format ``mean [low, high]``; only the mean for a single scenario."""
+        mean, low, high = [format(value, f"{sign}.2f") for value in self]
+        return mean if math.isnan(self.low) else f"{mean} [{low}, {high}]"
+
 
 class Cell(NamedTuple):
     """The mean of a metric over some agents.
@@ -65,6 +70,10 @@ class Cell(NamedTuple):
 
     agents: int
     interval: Interval
+
+    def __str__(self) -> str:
+        """Format the interval, or a dash without agents."""
+        return f"{self.interval}" if self.agents else "-"
 
 
 #: Means by metric.
