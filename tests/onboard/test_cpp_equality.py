@@ -192,6 +192,26 @@ def test_any_rate(compare: Compare, scenes: list[Scenario], rate: float, given: 
     compare(updates)
 
 
+def test_velocities_in_another_frame_are_the_same_warning(compare: Compare) -> None:
+    """Of 32 cars in all directions, those of half are turned by up to 180 degrees; all stop at times."""
+    random = np.random.default_rng(0)
+    heading, turn = random.uniform(-np.pi, np.pi, (2, 32))
+    turn[random.random(32) > 0.5] = 0
+    travel = np.stack((np.cos(heading), np.sin(heading)), -1)
+    position = random.normal(0, 100, (32, 2))
+    updates: list[Update] = []
+    for step in range(60):
+        speed = np.clip(random.uniform(1, 9, (32, 1)), 0, 99) * (step % 20 > 4)
+        position = position + STEP * speed * travel
+        angle = heading + turn
+        velocity = speed * np.stack((np.cos(angle), np.sin(angle)), -1)
+        names = [str(car) for car in range(32)]
+        updates.append(Update(step * STEP, Detections(names, position, heading, velocity)))
+    said = [warning for found in compare(updates) for warning in found.facts["warnings"]]
+    assert len(said) == 1
+    assert "contradict the positions" in said[0]
+
+
 def faulty(scenario: Scenario) -> list[Update]:
     """Every kind of invalid input, each between good updates."""
     here = tuple(scenario.tracks.position[scenario.focal, 0])

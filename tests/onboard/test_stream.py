@@ -348,6 +348,25 @@ def test_invalid_motion_is_derived_from_positions(stream: StreamingForecaster, v
     assert abs(stream.tracks.heading[0, -1]) <= np.pi
 
 
+@pytest.mark.parametrize("of_vehicle", [False, True])
+def test_velocities_in_the_frame_of_the_vehicle_are_one_warning(
+    stream: StreamingForecaster, of_vehicle: bool
+) -> None:
+    """Of cars that drive east, north, west and south, the first has the same velocity in both frames."""
+    heading = np.tile(np.arange(4) * np.pi / 2, 5)
+    travel = np.stack((np.cos(heading), np.sin(heading)), -1)
+    start = 30.0 * np.arange(20)[:, None] * np.array([1.0, 0.5])
+    velocity = 8 * (np.array([[1.0, 0.0]] * 20) if of_vehicle else travel)
+    names = [str(car) for car in range(20)]
+    said: list[str] = []
+    for step in range(70):
+        detected = Detections(names, start + 8 * STEP * step * travel, heading, velocity)
+        said += stream.update(step * STEP, detected, targets=[]).warnings
+    expected = "75% of the velocities of moving road users contradict the positions"
+    assert [text.partition(":")[0] for text in said] == [expected] * of_vehicle
+    assert all("median angle between them: 90 degrees" in text for text in said)
+
+
 @pytest.mark.parametrize("value", [90.0, -180.0, 26.0, 1e300])
 def test_headings_in_degrees_are_unknown(stream: StreamingForecaster, value: float) -> None:
     """Those of other tracks in the same update too, which could be radians: 5 degrees, not 5 radians."""

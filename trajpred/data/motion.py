@@ -287,10 +287,10 @@ def _moved(
     )
 
 
-def contradictions(
+def compared_velocities(
     position: NDArray[np.float64], velocity: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float
-) -> tuple[int, int]:
-    """Count the moving states whose velocity contradicts the last second's positions, and all moving states.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return velocities and their estimates ``[N, 2]`` where the positions of a second are known.
 
     Args:
         position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
@@ -300,15 +300,17 @@ def contradictions(
     estimate = causal_velocity(position, valid, step_s)
     steps = fit_steps(step_s)
     is_fitted = valid & (valid.cumsum(axis=1) >= max(2, min(steps, valid.shape[1])))
-    return contradicting(velocity[is_fitted], estimate[is_fitted])
+    return velocity[is_fitted], estimate[is_fitted]
 
 
-def contradicting(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) -> tuple[int, int]:
-    """Count the velocities ``[N, 2]`` that contradict estimates from positions, and all compared."""
+def contradicting(
+    velocity: NDArray[np.float64], estimate: NDArray[np.float64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which velocities ``[N, 2]`` contradict estimates from positions, and which move and count."""
     speed = np.maximum(norm(velocity), norm(estimate))
     is_moving = speed > DRIVING_SPEED  # not where one of them is NaN
     differ = norm(velocity - estimate) > CONTRADICTING * speed + SLACK
-    return int((is_moving & differ).sum()), int(is_moving.sum())
+    return is_moving & differ, is_moving
 
 
 def contradiction(contradicting: int, compared: int) -> str:
@@ -318,6 +320,16 @@ def contradiction(contradicting: int, compared: int) -> str:
     share = f"{contradicting / compared:.0%} of the velocities of moving road users"
     frame = "they must be in m/s along the x and y axes of the positions, not of the vehicle"
     return f"{share} contradict the positions: {frame}"
+
+
+def disagreement(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) -> str:
+    """Describe how velocities ``[N, 2]`` contradict estimates; "" if real data do as much."""
+    is_odd, is_moving = contradicting(velocity, estimate)
+    problem = contradiction(int(is_odd.sum()), int(is_moving.sum()))
+    if not problem:
+        return ""
+    angle = np.abs(wrap_angle(direction(velocity[is_odd]) - direction(estimate[is_odd])))
+    return f"{problem} (median angle between them: {np.rad2deg(np.median(angle)):.0f} degrees)"
 
 
 def first_position(position: NDArray[np.float64], valid: NDArray[np.bool_]) -> NDArray[np.float64]:

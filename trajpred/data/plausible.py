@@ -12,7 +12,7 @@ import numpy as np
 
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.motion import DRIVING_SPEED, contradiction, contradictions
+from trajpred.data.motion import DRIVING_SPEED, compared_velocities, contradicting, contradiction
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
 
@@ -63,14 +63,20 @@ class Plausibility(NamedTuple):
         rows = np.flatnonzero(is_moving)
         has_map = len(lane_map) > 0
         on_lane = lane_map.carries(tracks.position[rows, now], velocity[rows])
-        contradicting, compared = contradictions(tracks.position, tracks.velocity, tracks.valid, step_s)
+        velocities = compared_velocities(tracks.position, tracks.velocity, tracks.valid, step_s)
+        is_odd, is_compared = contradicting(*velocities)
         moving = len(rows) if has_map else 0
         second = max(1, round(1 / step_s))
         seen_before = tracks.valid[:, max(now - second, 0) : now + 1].any(axis=1)
         passing = seen_before & tracks.valid[:, now + 1 : now + 1 + second].any(axis=1)
         unplaced = passing & ~tracks.valid[:, now]
         return cls(
-            int(on_lane.sum()), moving, contradicting, compared, int(unplaced.sum()), int(passing.sum())
+            on_lane=int(on_lane.sum()),
+            moving=moving,
+            contradicting=int(is_odd.sum()),
+            compared=int(is_compared.sum()),
+            unplaced=int(unplaced.sum()),
+            passing=int(passing.sum()),
         )
 
     @classmethod

@@ -19,8 +19,8 @@ from trajpred.data.motion import (
     STEP_S,
     causal_heading,
     causal_velocity,
-    contradiction,
-    contradictions,
+    compared_velocities,
+    disagreement,
     given_heading,
     mean_step_s,
 )
@@ -251,7 +251,7 @@ class Scenario:
         if velocity is None:
             velocity = causal_velocity(xy, mask, step_s)
         speed = as_array(velocity, np.float64, "velocity", (A, T, 2))
-        problem = contradiction(*contradictions(xy, speed, mask, step_s))
+        problem = disagreement(*compared_velocities(xy, speed, mask, step_s))
         if problem:
             warnings.warn(f"velocity: {problem}", stacklevel=2)
         if heading is None:

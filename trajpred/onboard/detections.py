@@ -35,9 +35,7 @@ class Detections(NamedTuple):
             with a warning: they must be in degrees.
         velocity: ``[N, 2]`` m/s along the axes of the positions, not of the road user. Where missing, not
             finite or, with a warning, faster than :data:`MAX_SPEED`, it is also derived from the positions so
-            far. Updates do not check whether it fits the positions: use :meth:`Plausibility.of_tracks()
-            <trajpred.data.plausible.Plausibility.of_tracks>` on a stream's tracks, as ``replay --tracks``
-            does.
+            far. If velocities contradict the positions, a stream says so once, with share and angle.
         object_type: N names of :data:`~trajpred.data.tracks.OBJECT_TYPES`, by default ``vehicle``. A track
             has the known type detected most often within the model's history.
     """

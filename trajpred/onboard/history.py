@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from trajpred.data.checks import as_number, row_of
 from trajpred.data.geometry import direction, norm
-from trajpred.data.motion import MOVED_M, STANDING_SPEED, given_heading, latest_velocity
+from trajpred.data.motion import (
+    MOVED_M,
+    STANDING_SPEED,
+    contradicting,
+    disagreement,
+    fit_steps,
+    given_heading,
+    latest_velocity,
+)
 from trajpred.data.resample import states_at, whole_steps
 from trajpred.data.time import SAME_TIME, SHORTEST_STEP_S, regular_step_s
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory, Tracks, usual_types
@@ -47,6 +55,8 @@ def seconds_of(timestamp: Any, step_s: float) -> float:
 SAME_UPDATE_S = (1 - SAME_TIME) * SHORTEST_STEP_S
 #: Least seconds kept, so that even for the shortest history, states once a second are interpolated.
 SHORTEST_MEMORY_S = 2.0
+#: Moving states whose given velocities are compared with the positions together.
+COMPARED = 500
 #: The arrays of :class:`HistoryTable` with a row per track; in ``_states`` it is the second axis.
 _COLUMNS = ("track_id", "_object_type", "_first_position", "_has_travelled", "_valid")
 
@@ -93,6 +103,7 @@ class HistoryTable:
     Attributes:
         track_id: ``[A]`` strings, oldest track first.
         memory_s: seconds after its last detection at which a track is removed.
+        velocity_problem: how given velocities contradict the positions, "" as long as they do not.
     """
 
     def __init__(self, length: int, step_s: float, max_tracks: int) -> None:
@@ -100,6 +111,9 @@ class HistoryTable:
         self.step_s = step_s
         self.max_tracks = max_tracks
         self.memory_s = max(length * step_s, SHORTEST_MEMORY_S)
+        self.velocity_problem = ""
+        #: Velocities of moving states, as given and as estimated ``[2, N, 2]``, to be compared.
+        self._compared = np.zeros((2, 0, 2))
         self.clear()
 
     def __len__(self) -> int:
@@ -186,15 +200,23 @@ class HistoryTable:
 
         Derived velocities above ``max_speed`` (m/s) come from noise and become zero.
         """
-        missing = np.isnan(given[:, 0])
-        if not missing.any():
-            return given
-        some = rows[missing]
-        position = np.moveaxis(self._states[:2, some], 0, -1)
-        fitted = latest_velocity(position, self._valid[some], self._time_s, self._update_step_s())
-        velocity = given.copy()
-        velocity[missing] = np.where(norm(fitted)[:, None] <= max_speed, fitted, 0.0)
-        return velocity
+        step_s = self._update_step_s()
+        valid = self._valid[rows]
+        position = np.moveaxis(self._states[:2, rows], 0, -1)
+        fitted = latest_velocity(position, valid, self._time_s, step_s)
+        is_fitted = valid.sum(axis=1) >= fit_steps(step_s)
+        self._compare(given[is_fitted], fitted[is_fitted])
+        derived = np.where(norm(fitted)[:, None] <= max_speed, fitted, 0.0)
+        return np.where(np.isnan(given[:, :1]), derived, given)
+
+    def _compare(self, given: NDArray[np.float64], fitted: NDArray[np.float64]) -> None:
+        """Compare given velocities ``[N, 2]``, NaN where there are none, with those of the positions."""
+        _, is_moving = contradicting(given, fitted)
+        pairs = np.stack((given, fitted))[:, is_moving]
+        self._compared = np.concatenate((self._compared, pairs), axis=1)
+        if self._compared.shape[1] >= COMPARED:
+            self.velocity_problem = self.velocity_problem or disagreement(*self._compared)
+            self._compared = self._compared[:, :0]
 
     def _headings(
         self,

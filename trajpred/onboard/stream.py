@@ -99,8 +99,11 @@ class TrackStream(Generic[Runtime]):
         states, rejected = accepted
         if repeated and self._detected_now(states.track_id):
             warnings.append("time did not advance: these detections replace those of the last update")
+        known_problem = self.history.velocity_problem
         jumped = self.history.add(time_s, states, max_speed=MAX_SPEED, max_jump_m=MAX_JUMP_M)
         warnings += [f"track {name} jumped: its earlier history was dropped" for name in jumped]
+        if self.history.velocity_problem != known_problem:
+            warnings.append(self.history.velocity_problem)
         return rejected
 
     def _detected_now(self, track_id: NDArray[np.str_]) -> bool:

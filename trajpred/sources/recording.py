@@ -18,8 +18,7 @@ from trajpred.data.motion import (
     UNKNOWN_HEADING,
     causal_heading,
     causal_velocity_of_rows,
-    contradicting,
-    contradiction,
+    disagreement,
     given_heading,
 )
 from trajpred.data.resample import tracks_at
@@ -103,7 +102,7 @@ class Recording:
         estimated = causal_velocity_of_rows(track, time, position, step_s)
         found |= _oddities(track, time, position, heading, given)
         if "rate" not in found:
-            problem = contradiction(*contradicting(given, estimated))
+            problem = disagreement(given, estimated)
             found |= {"velocity": problem} if problem else {}
         kinds, odd_types = _types(table["type"].take(order), track, mapping)
         size = sizes_of(np.stack((table["length"], table["width"]), -1)[order], track, len(ids))

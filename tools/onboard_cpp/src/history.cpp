@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trajpred_onboard/clock.hpp"
+#include "trajpred_onboard/errors.hpp"
 #include "trajpred_onboard/ragged.hpp"
 
 namespace trajpred::onboard {
@@ -17,10 +18,45 @@ namespace {
 // Seconds of positions to which a velocity is fitted.
 constexpr double FIT_S = 1.0;
 
-// Returns the age (seconds) up to which states enter a velocity's fit: half a step beyond the oldest.
-double fit_window_s(double step_s) {
-  const double steps = std::max(2.0, std::floor(FIT_S / step_s + 0.49));  // a half is rounded down
-  return (steps - 0.5) * step_s;
+// Speed in m/s from which velocities are compared with positions.
+constexpr double DRIVING_SPEED = 2.0;
+// Most of the moving states whose velocity may contradict the positions.
+constexpr double MOST_CONTRADICTING = 0.2;
+// A velocity contradicts another one if they differ by this share of the larger one and this many m/s.
+constexpr double CONTRADICTING = 0.5;
+constexpr double SLACK = 1.0;
+
+// Returns how many steps of `step_s` seconds a velocity is fitted to, the current one included.
+double fit_steps(double step_s) {
+  return std::max(2.0, std::floor(FIT_S / step_s + 0.49));  // a half is rounded down
+}
+
+double faster(const ComparedVelocity& pair) { return std::max(norm(pair.given), norm(pair.fitted)); }
+
+bool contradicts(const ComparedVelocity& pair) {
+  return norm(pair.given - pair.fitted) > CONTRADICTING * faster(pair) + SLACK;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Describes how velocities of moving states contradict the positions; empty if real data do as much.
+std::string disagreement(const std::vector<ComparedVelocity>& compared) {
+  std::vector<double> angles;
+  for (const ComparedVelocity& pair : compared) {
+    if (!contradicts(pair)) continue;
+    angles.push_back(std::abs(wrap_angle(direction(pair.given) - direction(pair.fitted))));
+  }
+  const auto odd = static_cast<double>(angles.size());
+  const auto all = static_cast<double>(compared.size());
+  if (odd <= MOST_CONTRADICTING * all) return "";
+  return formatted("%.0f", 100.0 * (odd / all)) +
+         "% of the velocities of moving road users contradict the positions: they must be in m/s along the x "
+         "and y axes of the positions, not of the vehicle (median angle between them: " +
+         formatted("%.0f", median(angles) * 180.0 / PI) + " degrees)";
 }
 
 // Estimates the velocity of the latest state: the slope of a line fitted to the states of the last `window_s`
@@ -88,7 +124,9 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
   const bool is_new_update = times_s_.empty() || time_s - times_s_.back() >= SAME_UPDATE_S;
   if (is_new_update) times_s_.push_back(time_s);
   const double now_s = times_s_.back();
-  const double window_s = fit_window_s(update_step_s());
+  const double step_s = update_step_s();
+  const double steps = fit_steps(step_s);
+  const double window_s = (steps - 0.5) * step_s;  // half a step beyond the oldest
   std::unordered_map<std::string, std::size_t> row;
   for (std::size_t i = 0; i < tracks_.size(); ++i) row.emplace(tracks_[i].track_id, i);
   for (const Detection& detection : detections) {
@@ -114,9 +152,12 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
     states.push_back(
         {now_s, detection.position, detection.velocity, detection.heading, detection.object_type});
     TimedState& state = states.back();
+    const Point fitted = latest_velocity(states, window_s);
+    const ComparedVelocity pair{state.velocity, fitted};
     if (std::isnan(state.velocity.x)) {
-      const Point fitted = latest_velocity(states, window_s);
       state.velocity = norm(fitted) <= max_speed ? fitted : Point{};
+    } else if (static_cast<double>(states.size()) >= steps && faster(pair) > DRIVING_SPEED) {
+      compared_.push_back(pair);
     }
     const Point away = state.position - track.first_position;
     const bool moved = norm(away) > MOVED_M;
@@ -128,8 +169,15 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
     else if (creeps) state.heading = given_heading(direction(away));
     else state.heading = held;
   }
+  compare_velocities();
   forget();
   return jumped;
+}
+
+void HistoryTable::compare_velocities() {
+  if (compared_.size() < COMPARED) return;
+  if (velocity_problem_.empty()) velocity_problem_ = disagreement(compared_);
+  compared_.clear();
 }
 
 std::vector<std::int64_t> HistoryTable::stamps_ns(double now_s) const {

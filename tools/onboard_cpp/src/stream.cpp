@@ -109,9 +109,11 @@ Reasons TrackStream::record(double timestamp_s, const Detections& detections, Wa
   if (is_repeated && is_detected_now(accepted->states)) {
     warnings.push_back("time did not advance: these detections replace those of the last update");
   }
+  const bool is_known = !history_.velocity_problem().empty();
   for (const std::string& name : history_.add(timestamp_s, accepted->states, MAX_SPEED, MAX_JUMP_M)) {
     warnings.push_back("track " + name + " jumped: its earlier history was dropped");
   }
+  if (!is_known && !history_.velocity_problem().empty()) warnings.push_back(history_.velocity_problem());
   return accepted->rejected;
 }
 

@@ -14,6 +14,8 @@ namespace trajpred::onboard {
 
 // Least seconds kept, so that even for the shortest history, states once a second are interpolated.
 inline constexpr double SHORTEST_MEMORY_S = 2.0;
+// Moving states whose given velocities are compared with the positions together.
+inline constexpr std::size_t COMPARED = 500;
 
 // A validated detection of one track. Heading and velocity are NaN where unknown.
 struct Detection {
@@ -22,6 +24,12 @@ struct Detection {
   double heading;
   Point velocity;
   int object_type;
+};
+
+// A velocity as given, and as the positions have it.
+struct ComparedVelocity {
+  Point given;
+  Point fitted;
 };
 
 // The states of the tracks detected within a model's history.
@@ -53,6 +61,9 @@ class HistoryTable {
   std::vector<std::string> add(double time_s, const std::vector<Detection>& detections, double max_speed,
                                double max_jump_m);
 
+  // Describes how given velocities contradict the positions; empty as long as they do not.
+  const std::string& velocity_problem() const { return velocity_problem_; }
+
   // Returns the id of a track; oldest tracks first.
   const std::string& track_id(std::size_t row) const { return tracks_[row].track_id; }
 
@@ -80,6 +91,9 @@ class HistoryTable {
   // Returns the usual seconds between updates.
   double update_step_s() const;
 
+  // Compares the given velocities with those of the positions once there are COMPARED of them.
+  void compare_velocities();
+
   // Removes the tracks not seen for longest beyond the limit.
   void forget();
 
@@ -90,6 +104,9 @@ class HistoryTable {
   // Times of the updates, in seconds.
   std::deque<double> times_s_;
   std::vector<Recorded> tracks_;
+  // Of moving states, to be compared.
+  std::vector<ComparedVelocity> compared_;
+  std::string velocity_problem_;
 };
 
 }  // namespace trajpred::onboard
