@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from tests.conftest import ROOT, run
 from trajpred.cli.main import COMMANDS, make_app
+from trajpred.data import environment
 from trajpred.errors import DataError
 
 NAMES = [function.__name__ for function in COMMANDS]
@@ -241,3 +244,26 @@ finally:
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert b"minFDE6" in done.stdout
     assert done.stdout.endswith(b"? ?\n")
+
+
+@pytest.mark.parametrize("address", ["", "https://code.example/trajpred"])
+def test_help_without_a_checkout_says_where_the_pages_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    facts = Message()
+    if address:
+        facts["Project-URL"] = f"Repository, {address}"
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr("importlib.metadata.metadata", lambda name: facts)
+    words = f" in {address}" if address else " in trajpred's repository"
+    named = []
+    for function in COMMANDS:
+        monkeypatch.setattr(function, "__doc__", function.__doc__)
+    for tokens in (*([name] for name in NAMES), ["prepare", "--source", "table"]):
+        for _ in range(2):  # also where several applications are made
+            assert run(*tokens, "--help") == 0
+        printed = " ".join(re.sub("[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+        paths = re.finditer(r"\b(?:docs|configs)/[\w./-]*(?<!\.)", printed)
+        named += [printed[path.end() :] for path in paths]
+    assert len(named) > 3
+    assert not [rest for rest in named if not rest.startswith(words)]

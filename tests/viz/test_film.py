@@ -250,3 +250,7 @@ def test_what_ffmpeg_says_is_reported(
     pictures = make_pictures(1, size) * 200
     with pytest.raises(DataError, match=r"ffmpeg could not write it \(no space\)"):
         write_film(tmp_path / "a.mp4", pictures, fps=10.0)
+    full = "Error writing trailer: No space left on device"
+    program.write_text(program.read_text().replace("no space", full))
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.mp4'"):
+        write_film(tmp_path / "a.mp4", pictures, fps=10.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from trajpred.cli.scenarios import SourceOptions
+from trajpred.data.environment import command_words
 from trajpred.data.files import require_writable
 from trajpred.data.splits import SPLITS, Split
 from trajpred.errors import DataError, require
@@ -59,7 +59,7 @@ def download(
         for path, problem in done.failed.items():
             print(f"  {path}: {problem}", file=sys.stderr)
     else:
-        print(f"Prepare it: trajpred prepare --raw {shlex.quote(str(out))} --store STORE")
+        print(f"Prepare it: trajpred prepare --raw {command_words(out)} --store STORE")
     return int(bool(done.failed))
 
 
@@ -149,7 +149,7 @@ def prepare(
         print(f"Training also needs: {', '.join(absent)}")
     else:
         start = "--weights argoverse-nano " if summary.scenarios["train"] < FEW else ""
-        print(f"Train on it: trajpred train {start}--data.store {shlex.quote(str(store))}")
+        print(f"Train on it: trajpred train {start}--data.store {command_words(store)}")
     if lost and not allow_skipped:
         print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
         return SKIPPED

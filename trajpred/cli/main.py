@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 import sys
 import warnings
@@ -21,7 +22,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 import trajpred
 from trajpred.cli import data, explore, info, models, replay, scores, visualize
 from trajpred.cli.doctor import doctor
-from trajpred.data.environment import limit_threads
+from trajpred.data.environment import in_repository, limit_threads
 from trajpred.data.registry import load_module, load_plugins
 from trajpred.errors import DataError, shortened
 
@@ -72,9 +73,15 @@ def make_app(tokens: Sequence[str] = ()) -> App:
         default_parameter=Parameter(consume_multiple=True, negative_iterable=()),
     )
     for order, function in enumerate(COMMANDS):
-        app.command(_with_source(function, tokens), sort_key=order)
+        run = _with_source(function, tokens)
+        run.__doc__ = re.sub(r"\b(docs|configs)/[\w./-]*(?<!\.)(?! in )", _located, run.__doc__ or "")
+        app.command(run, sort_key=order)
     app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS))
     return app
+
+
+def _located(path: re.Match[str]) -> str:
+    return in_repository(path[0])
 
 
 def _with_source(command: Command, tokens: Sequence[str]) -> Command:

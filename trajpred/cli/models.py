@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import threading
 import warnings
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from trajpred.cli.scenarios import Positive, deciding, open_split
-from trajpred.data.environment import install_command
+from trajpred.data.environment import command_words, install_command
 from trajpred.data.files import require_writable
 from trajpred.data.splits import Group, Half
 from trajpred.errors import DataError, require
@@ -34,7 +33,7 @@ WARNINGS = (
 def train(*settings: Annotated[str, Parameter(allow_leading_hyphen=True, name="SETTINGS")]) -> int:
     """Train a forecaster; write checkpoints, TensorBoard logs, curves and a validation table.
 
-    Example: trajpred train --config configs/recipes/argoverse2.yaml --data.store STORE
+    Example: trajpred train --weights argoverse-nano --data.store STORE
 
     Without settings, it trains on the bundled sample. The most common settings are --config FILE.yaml
     (several are merged), --data.store STORE, --data.batch_size N, --trainer.max_epochs N, --seed_everything
@@ -124,7 +123,7 @@ def predict(
     if not rows[0].has_future:
         return 0
     words = ["--checkpoint", str(out), *split_words(rows)]
-    print(f"Score it: trajpred evaluate {shlex.join(words)}")
+    print(f"Score it: trajpred evaluate {command_words(*words)}")
     return 0
 
 
@@ -246,8 +245,8 @@ def export(
         return 0
     from trajpred.store.sample import split_words
 
-    print(f"Run it:  trajpred replay {shlex.join(['--bundle', str(out), *split_words(every)])}")
-    print(f"Score it: trajpred evaluate {shlex.join(['--checkpoint', str(out), *split_words(rows)])}")
+    print(f"Run it:  trajpred replay {command_words('--bundle', out, *split_words(every))}")
+    print(f"Score it: trajpred evaluate {command_words('--checkpoint', out, *split_words(rows))}")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajpred.cli.scenarios import EVERY_S, Count, Positive, open_split
-from trajpred.data.environment import processes
+from trajpred.data.environment import command_words, processes
 from trajpred.data.files import require_writable
 from trajpred.data.splits import PAIRED_GROUPS, Group, Half
 from trajpred.errors import DataError, require
@@ -296,4 +295,4 @@ def _suggest_page(
         words += ["--split", split]
     words += ["--scenario", *names]
     print("\nSee what changed most, side by side:")
-    print(f"trajpred visualize {shlex.join(words)}")
+    print(f"trajpred visualize {command_words(*words)}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from trajpred.data.environment import command_words
 from trajpred.data.registry import import_words
 from trajpred.evaluation import Evaluation, evaluate, write_results
 from trajpred.evaluation.report import interval_table, note_of, show, tables, to_markdown
@@ -138,10 +138,10 @@ def _print_files(run: Path, checkpoint: Path) -> None:
 
 def _advise(rows: ScenarioStore, checkpoint: Path, run: Path | None) -> None:
     """Print commands for examining the model further."""
-    options = shlex.join([*import_words(), "--checkpoint", str(checkpoint), *split_words(rows)])
+    options = command_words(*import_words(), "--checkpoint", checkpoint, *split_words(rows))
     pictures = (run or Path()) / "pictures"
     print("Next:")
-    print(f"  trajpred visualize {options} --out {shlex.quote(str(pictures))}")
+    print(f"  trajpred visualize {options} --out {command_words(pictures)}")
     print(f"  trajpred evaluate {options} --by all")
     if run is not None and any(run.glob("events.*")):
-        print(f"  tensorboard --logdir {shlex.quote(str(run))}")
+        print(f"  tensorboard --logdir {command_words(run)}")

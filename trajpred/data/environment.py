@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,8 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIM
 THREADS = "OMP_NUM_THREADS"
 #: More threads than this do not speed up tensors of usual size.
 MOST_THREADS = 4
+#: Root of the repository, if this is a checkout.
+ROOT = Path(__file__).parents[2]
 _CHOSEN = THREADS in os.environ  # by the user, or by the process that started this one
 
 
@@ -89,7 +92,35 @@ def install_command(extra: str) -> str:
     if not requirements:  # not installed, or installed before the extra existed
         return f'pip install -e ".[{extra}]"'
     names = [text.partition(";")[0].strip() for text in requirements]
-    return f"pip install {shlex.join(names)}"
+    return f"pip install {command_words(*names)}"
+
+
+def command_words(*words: object) -> str:
+    """Join words of a command, quoted for the shell of the operating system: POSIX, or those of Windows."""
+    texts = [str(word) for word in words]
+    if sys.platform != "win32":
+        return shlex.join(texts)
+    quoted: list[str] = []
+    for text in texts:
+        is_plain = re.fullmatch(r"[\w.:/\\+=@~-]+", text) is not None
+        escaped = text.replace('"', '\\"')
+        quoted.append(text if is_plain else f'"{escaped}"')
+    return " ".join(quoted)
+
+
+def in_repository(path: str) -> str:
+    """Say where a file of the repository is: its path in a checkout, else also the repository."""
+    if (ROOT / path).exists():
+        return path
+    from importlib import metadata
+
+    repository = "trajpred's repository"
+    with suppress(metadata.PackageNotFoundError):
+        for entry in metadata.metadata("trajpred").get_all("Project-URL") or []:
+            name, _, address = entry.partition(", ")
+            if name.lower() == "repository":
+                repository = address
+    return f"{path} in {repository}"
 
 
 def has_av2() -> bool:

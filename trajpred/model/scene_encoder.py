@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from trajpred.data.environment import in_repository
 from trajpred.data.forecast import Attention
 from trajpred.data.geometry import POSE_SCALE, Pose, relative_pose, unit_vector
 from trajpred.data.lane_map import MARK_TYPES
@@ -24,7 +25,7 @@ from trajpred.nn.attention import reached_by
 from trajpred.nn.segment import LOWEST
 
 #: The page about users' own encoders and decoders.
-PAGE = "docs/how-to/own-model.md"
+PAGE = in_repository("docs/how-to/own-model.md")
 #: How histories with missing steps are read, see :class:`AgentEncoder`.
 Missing = Literal["zeros", "masked"]
 #: Channels of :attr:`TokenGraph.features`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trajpred.data.environment import in_repository
 from trajpred.data.forecast import Forecast
 from trajpred.data.registry import REGISTRIES, Registry, package_of, register
 from trajpred.data.scenario import Scenario
@@ -95,7 +96,8 @@ def _registered(name: str) -> Predictor:
         raise DataError(f"{described} must be a trajpred.predictors.Predictor, is {quoted(predictor)}")
     call = type(predictor).__call__
     if not isinstance(getattr(predictor, "name", None), str) or call is Predictor.__call__:
-        raise DataError(f"{described} must have a name and a __call__, see docs/how-to/own-model.md")
+        page = in_repository("docs/how-to/own-model.md")
+        raise DataError(f"{described} must have a name and a __call__, see {page}")
     if package_of(call) == "trajpred":
         return predictor
     return CheckedPredictor(predictor)

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+from trajpred.data.environment import in_repository
 from trajpred.data.registry import GROUP, REGISTRIES, Registry, load_plugins, register
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, quoted, require
@@ -96,7 +97,8 @@ class Source:
             raise DataError(f"cannot be listed ({type(error).__name__}: {error})", file=raw) from None
         for scenarios in splits.values():
             records = all(isinstance(scenario, RawScenario) for scenario in scenarios)
-            require(records, "source", "must discover RawScenario records, see docs/how-to/own-data.md")
+            page = in_repository("docs/how-to/own-data.md")
+            require(records, "source", f"must discover RawScenario records, see {page}")
         if not splits:
             problem = "no scenarios"
             if self.layout and raw.is_dir():

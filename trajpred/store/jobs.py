@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 import zlib
@@ -289,11 +290,23 @@ def serve(parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, inherited by forking
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH_S)
+        wait_for_end(parent)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def wait_for_end(parent: int) -> None:
+    """Return when the parent process ends."""
+    if sys.platform == "win32":  # where the id of the parent stays
+        import _winapi
+
+        with suppress(OSError):  # it has ended already
+            process = _winapi.OpenProcess(_winapi.SYNCHRONIZE, False, parent)
+            _winapi.WaitForSingleObject(process, _winapi.INFINITE)
+        return
+    while os.getppid() == parent:
+        time.sleep(_WATCH_S)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Every file has checksums: the manifest in its text, a split's index in its name,
 from __future__ import annotations
 
 import json
-import shlex
 import zlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trajpred.data.batch import ScenarioBatch
+from trajpred.data.environment import command_words
 from trajpred.data.motion import mean_step_s
 from trajpred.data.resample import resample, same_step, whole_steps
 from trajpred.data.scenario import Scenario
@@ -144,7 +144,7 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
     if isinstance(extended, dict):
         words += ["--continue-s", extended.get("seconds", "SECONDS")]
         words += ["--teacher", extended.get("teacher", "TEACHER")]
-    return f"trajpred prepare {shlex.join(map(str, words))}"
+    return f"trajpred prepare {command_words(*words)}"
 
 
 # ----------------------------------------------------------------------------------------------------- shards

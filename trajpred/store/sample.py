@@ -6,12 +6,12 @@ import os
 import tempfile
 from pathlib import Path
 
+from trajpred.data.environment import ROOT
 from trajpred.data.files import require_writable
 from trajpred.errors import DataError
 from trajpred.store.prepare import prepare
 from trajpred.store.reader import ScenarioStore, read_manifest
 
-ROOT = Path(__file__).parents[2]
 SAMPLE_RAW = ROOT / "datasets" / "argoverse2" / "sample"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor
 from tqdm import tqdm
 
+from trajpred.data.environment import command_words
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import environment, store_facts
@@ -291,7 +291,7 @@ def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
         yield "resumes", f"after {trainer.global_step:,} steps"
     if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
         yield "results", trainer.logger.log_dir
-        yield "curves", f"tensorboard --logdir {shlex.quote(trainer.logger.log_dir)}"
+        yield "curves", f"tensorboard --logdir {command_words(trainer.logger.log_dir)}"
 
 
 def _device(trainer: pl.Trainer) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, TQDMProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
+from trajpred.data.environment import command_words
 from trajpred.data.files import naming_disk_errors
 from trajpred.data.registry import import_words, note_import
 from trajpred.errors import DataError, require
@@ -157,7 +157,7 @@ def _advice(checkpoint: Path) -> str:
     run = checkpoint.parent.parent
     settings = [] if (run / "config.yaml").is_file() else ["..."]
     resume = [*import_words(), "--resume", str(run if checkpoint.name == LAST else checkpoint)]
-    return f"Resume with:\n  trajpred train {shlex.join([*settings, *resume])}"
+    return f"Resume with:\n  trajpred train {command_words(*settings, *resume)}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -40,6 +42,8 @@ END_S = 1.5
 CAPTION = ("title", "subtitle", "metrics")
 #: A time of the usual number of digits.
 WIDEST_CLOCK = "\N{MINUS SIGN}5.0 s"
+#: Errors in ffmpeg's message that are the disk's fault, not the scenario's.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: Pixels per inch: 720 by 830 pixels.
 DPI = 100
 
@@ -349,7 +353,10 @@ def find_encoder() -> str:
 
 
 def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
-    """Write H.264 that browsers and slides can play. Raises: DataError with ffmpeg's message on failure."""
+    """Write H.264 that browsers and slides can play.
+
+    Raises: OSError if the disk is full or fails; DataError with ffmpeg's message if that fails otherwise.
+    """
     height, width = pictures[0].shape[:2]
     command = [find_encoder(), "-loglevel", "error"]
     command += ["-f", "rawvideo", "-pixel_format", "rgb24"]
@@ -368,4 +375,7 @@ def _write_mp4(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
         failed = process.wait()
         log.seek(0)
         message = log.read().decode(errors="replace").strip()
+    for code in DISK_ERRORS:
+        if failed and os.strerror(code) in message:
+            raise OSError(code, os.strerror(code), str(path))
     require(not failed, "out", f"ffmpeg could not write it ({message})")
