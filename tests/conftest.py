@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests r
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,7 @@ from hypothesis import settings
 
 from tests.offline import offline
 from tests.without_av2 import skip_its_users
-from trajpred.data.batch import ScenarioBatch
-from trajpred.data.lane_map import LaneMap
-from trajpred.data.ragged import Ragged
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import Tracks
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover, read_scenario
 
@@ -53,8 +49,8 @@ def run(command: str | None, *args: object) -> int:
 
 
 def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
-    """Return whether two scenarios, or parts of them, have equal values, floats within ``tolerance``."""
-    if isinstance(a, (Scenario, ScenarioBatch, Tracks, LaneMap, Ragged)):
+    """Return whether two records have equal values, floats within ``tolerance``."""
+    if is_dataclass(a):
         return all(equal(getattr(a, f.name), getattr(b, f.name), tolerance) for f in fields(a))
     if isinstance(a, np.ndarray) and a.dtype.kind == "f":
         return a.shape == b.shape and bool(np.allclose(a, b, rtol=0, atol=tolerance, equal_nan=True))

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.features.scenes import with_tracks
 from tests.predictors.saved import saved
+from tests.scenes import with_tracks
 from tests.sources.argoverse2_files import sample_scene
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import shapely
 
+from tests.scenes import hidden
 from trajpred import Scenario
 from trajpred.data import lane_map as lanes
 from trajpred.data.geometry import rotate, unit_vector
@@ -92,11 +92,8 @@ def test_a_map_beside_the_road_is_told_from_one_on_it() -> None:
 
 def test_road_users_without_a_state_at_the_last_observed_step_are_counted() -> None:
     scenario = convoy()
-    tracks, now = scenario.tracks, scenario.num_observed - 1
-    valid = tracks.valid.copy()
-    valid[0, now] = False
-    valid[1, now:] = False  # has left
-    counts = Plausibility.of(replace(scenario, tracks=replace(tracks, valid=valid)))
+    now = scenario.num_observed - 1
+    counts = Plausibility.of(hidden(scenario, (0, now), np.s_[1, now:]))  # the second has left
     assert (counts.unplaced, counts.passing) == (1, 23)
     assert counts.gaps == "1 of 23 road users without a state at the last observed step"
     assert Plausibility.of(scenario).gaps == ""

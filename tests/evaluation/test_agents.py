@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.features.scenes import straight
+from tests.scenes import straight
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import wrap_angle
 from trajpred.data.motion import MOVED_M

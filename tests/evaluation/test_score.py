@@ -12,7 +12,7 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 from numpy.typing import NDArray
 
 from tests.evaluation.predictors import Scattered, ScatteredJoint
-from tests.features.scenes import straight
+from tests.scenes import hidden, straight
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
@@ -226,9 +226,7 @@ def test_collisions_are_of_the_sizes_that_tracks_have() -> None:
 
 def cut(scenario: Scenario, steps: int) -> Scenario:
     """End the future after this many steps."""
-    valid = scenario.tracks.valid.copy()
-    valid[:, scenario.num_observed + steps :] = False
-    return replace(scenario, tracks=replace(scenario.tracks, valid=valid))
+    return hidden(scenario, np.s_[:, scenario.num_observed + steps :])
 
 
 def test_metrics_by_seconds_ahead_are_those_of_futures_cut_there(rows: list[Scenario]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from tests.conftest import run
+from tests.scenes import hidden
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -194,11 +195,7 @@ class LateFocal(ScenarioStore):
 
     def __getitem__(self, index: int) -> Scenario:
         scenario = super().__getitem__(index)
-        if index > 0:
-            return scenario
-        valid = scenario.tracks.valid.copy()
-        valid[scenario.focal, :10] = False
-        return replace(scenario, tracks=replace(scenario.tracks, valid=valid))
+        return scenario if index > 0 else hidden(scenario, np.s_[scenario.focal, :10])
 
 
 def test_scenarios_without_a_focal_track_by_then_are_not_evaluated(store: ScenarioStore) -> None:

@@ -20,8 +20,8 @@ from torch_geometric.data import HeteroData
 
 from tests.conftest import run
 from tests.export.conftest import save_model, traced_before
-from tests.features.scenes import alone
 from tests.model.small import TINY
+from tests.scenes import alone
 from trajpred import resample
 from trajpred.cli.models import checked_rows
 from trajpred.data.batch import ScenarioBatch

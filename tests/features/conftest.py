@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.features.scenes import straight
+from tests.scenes import straight
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 

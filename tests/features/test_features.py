@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import equal
-from tests.features.scenes import FAR, assert_same, features_of, moved, other_future, straight
+from tests.scenes import FAR, assert_same, features_of, moved, other_future, straight
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose
 from trajpred.data.lane_map import LaneMap

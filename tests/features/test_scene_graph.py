@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from tests.features.scenes import features_of, straight
+from tests.scenes import features_of, straight
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose, rotate
 from trajpred.data.scenario import Scenario

@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.conftest import run
 from tests.integrations.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
+from tests.scenes import hidden
 from trajpred.cli.info import describe
 from trajpred.cli.replay import summary
 from trajpred.data.lane_map import LaneMap
@@ -66,8 +67,7 @@ def test_every_step_is_streamed_once(updates: list[Update], native: Scenario) ->
 def test_a_realtime_replay_takes_as_long_as_the_scenario_until_its_last_detection(
     shared_forecaster: OnboardForecaster, native: Scenario
 ) -> None:
-    valid = native.tracks.valid & (np.arange(native.num_steps) < 4)
-    short = replace(native, tracks=replace(native.tracks, valid=valid))
+    short = hidden(native, np.s_[:, 4:])
     start = time.perf_counter()
     streamed = list(replay(shared_forecaster, short, realtime=True))
     assert time.perf_counter() - start >= streamed[-1].seconds == pytest.approx(0.3, abs=0.02)

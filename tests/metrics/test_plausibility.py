@@ -9,7 +9,7 @@ import pytest
 import shapely
 from numpy.typing import NDArray
 
-from tests.features.scenes import moved
+from tests.scenes import moved
 from trajpred.data.geometry import rotate
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged

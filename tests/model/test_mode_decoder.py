@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.features.scenes import straight
 from tests.model.small import assert_same, batch_of, evaluate_as, small_config, small_model
+from tests.scenes import straight
 from trajpred.data.geometry import Pose, rotate
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.conftest import ROOT
-from tests.features.scenes import moved, straight
 from tests.model.small import batch_of, evaluate_as, small_model
 from tests.model.systems import DEFAULT_MODEL, each_system, small
+from tests.scenes import moved, straight
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap

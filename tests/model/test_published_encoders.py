@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from tests.conftest import ROOT
-from tests.features.scenes import moved
 from tests.model.small import batch_of
 from tests.model.systems import each_config, each_system, small
+from tests.scenes import moved
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.features.config import GraphConfig, SceneConfig

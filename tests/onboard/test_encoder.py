@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.features.scenes import moment
 from tests.model.small import batch_of
 from tests.onboard.conftest import with_sizes
+from tests.scenes import moment
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tests.features.scenes import alone, moved
 from tests.onboard.conftest import with_sizes
+from tests.scenes import alone, hidden, moved
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
@@ -84,8 +84,7 @@ def test_forecast_moves_with_the_scene_and_ignores_the_future(
         by = (away_m, -0.7 * away_m)
         there = shared_forecaster.forecast(ScenarioBatch.of([moved(scenario, by, 0.0)]))
         np.testing.assert_allclose(there.trajectory - by, here.trajectory, rtol=0, atol=atol)
-    observed = scenario.tracks.valid & (np.arange(scenario.num_steps) < scenario.num_observed)
-    past = replace(scenario, tracks=replace(scenario.tracks, valid=observed))
+    past = hidden(scenario, np.s_[:, scenario.num_observed :])
     found = shared_forecaster.forecast(ScenarioBatch.of([past]))
     np.testing.assert_array_equal(found.trajectory, here.trajectory)
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import INVALID_NAMES
-from tests.features.scenes import moment
+from tests.scenes import moment
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.features.scenes import straight
+from tests.scenes import straight
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.features.scenes import in_a_mirror
 from tests.predictors.saved import saved
+from tests.scenes import assert_same_forecasts, in_a_mirror
 from trajpred.data.forecast import Forecast
 from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
@@ -217,18 +217,14 @@ def test_leading_steps_that_were_not_observed_change_nothing(name: str) -> None:
     scenario = two_cars(12, 0.1, 30, True)
     path = np.concatenate((np.full((2, 25, 2), np.nan), scenario.tracks.position), 1)
     padded = Scenario.from_arrays(path, num_observed=37, map=ROAD, scenario_id=scenario.scenario_id)
-    [one], [other] = predictor([scenario]), predictor([padded])
-    np.testing.assert_allclose(one.trajectory, other.trajectory, atol=1e-4)
-    np.testing.assert_allclose(one.probability, other.probability, atol=1e-5)
+    assert_same_forecasts(predictor([scenario]), predictor([padded]), atol=1e-4, of_probability=1e-5)
 
 
 def test_scenarios_of_different_windows_are_predicted_together(name: str) -> None:
     predictor = load_predictor(name)
     scenarios = [two_cars(*window, True) for window in WINDOWS]
-    for scenario, found in zip(scenarios, predictor(scenarios), strict=True):
-        [alone] = predictor([scenario])
-        assert found.scenario_id == scenario.scenario_id
-        np.testing.assert_allclose(found.trajectory, alone.trajectory, atol=1e-4)
+    alone = [predictor([scenario])[0] for scenario in scenarios]
+    assert_same_forecasts(predictor(scenarios), alone, atol=1e-4, of_probability=1e-4)
 
 
 def test_attention_is_that_of_the_forecast_at_the_model_s_time_step(name: str) -> None:

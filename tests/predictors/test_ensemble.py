@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.evaluation.predictors import Scattered
-from tests.features.scenes import straight
+from tests.scenes import straight
 from trajpred.data.forecast import cluster_modes, join_modes
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError

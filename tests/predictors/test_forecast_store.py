@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from tests.scenes import assert_same_forecasts
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -49,10 +49,7 @@ def test_processes_forecast_what_one_process_does_in_order(name: str, store_path
     assert ids == list(store.scenario_ids)
     assert len(two) == 4
     for (_, alone), (_, together) in zip(one, two, strict=True):
-        for a, b in zip(alone, together, strict=True):
-            assert a.scenario_id == b.scenario_id
-            np.testing.assert_array_equal(a.trajectory, b.trajectory)
-            np.testing.assert_array_equal(a.probability, b.probability)
+        assert_same_forecasts(alone, together)
 
 
 def fail() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.features.scenes import FAR, QUARTER, moved
+from tests.scenes import FAR, QUARTER, assert_same_forecasts, moved
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import Pose, norm, rotate, unit_vector
 from trajpred.data.lane_map import LaneMap
@@ -221,8 +221,7 @@ def test_agents_without_a_lane_do_not_use_the_map(case: str) -> None:
     kind = "pedestrian" if case == "pedestrian" else "vehicle"
     without = futures(car_at((0.0, 0.0), 6.0, [], object_type=kind))
     found = futures(car_at((0.0, 0.0), 6.0, lanes, object_type=kind))
-    np.testing.assert_array_equal(found.trajectory, without.trajectory)
-    np.testing.assert_array_equal(found.probability, without.probability)
+    assert_same_forecasts([found], [without])
     path = constant_velocity(car_at((0.0, 0.0), 6.0, []), num_future=60).trajectory
     np.testing.assert_allclose(found.trajectory[:, :1], path, atol=1e-9)
     end = found.trajectory[0, :, -1]

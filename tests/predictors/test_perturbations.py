@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT, equal, run
+from tests.scenes import hidden
 from tests.viz.scenes import make_scenario
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
@@ -63,9 +64,7 @@ def test_perturbations_remove_or_disturb_what_they_name(scenario: Scenario) -> N
 
 
 def test_the_focal_track_keeps_its_last_observed_state(scenario: Scenario) -> None:
-    valid = scenario.tracks.valid.copy()
-    valid[scenario.focal, 30:50] = False
-    lost = replace(scenario, tracks=replace(scenario.tracks, valid=valid))
+    lost = hidden(scenario, np.s_[scenario.focal, 30:50])
     for found in (PERTURBATIONS["gap"](lost), short_history(lost, 1.0)):
         assert found.last_seen[found.focal] == 29
 

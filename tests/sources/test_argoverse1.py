@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import equal, rejected
-from tests.features.scenes import assert_same, features_of
+from tests.scenes import assert_same, features_of
 from tests.sources.argoverse1_files import (
     HEADER,
     MAPS,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SAMPLE, equal
-from tests.features.scenes import assert_same
+from tests.scenes import assert_same
 from tests.store.scenarios import OPTIONS, full_map, made
 from trajpred.data.batch import ScenarioBatch
 from trajpred.errors import DataError

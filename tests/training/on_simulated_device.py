@@ -17,16 +17,18 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from tests.model.small import TOLERANCE
 from tests.model.systems import each_config, small
+from tests.scenes import assert_same_forecasts
 from tests.simulated_device import DEVICE, NAME, SimulatedTensor, counted
 from tests.training.command import SignalAt, tiny
 from tests.training.runs import Record, fit
-from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.predictors import CheckpointPredictor, load_predictor
 from trajpred.store import ScenarioStore
 from trajpred.training import train
 from trajpred.training.data_module import SceneDataset
 
+#: Differences of a device from the CPU.
+WITHIN = {"atol": TOLERANCE["trajectory"], "of_probability": 1e-3}
 #: How often a step may wait for the host: for the agents drawn, the sizes of scenes, two graphs by radius.
 WAITS = 4
 #: The check that losses are finite, the learning rate that is logged, and torch's AveragedModel (twice).
@@ -150,7 +152,7 @@ def test_shipped_weights_predict_as_on_the_cpu(real: list[Scenario]) -> None:
     assert_predicts_as_on_the_cpu("argoverse-nano", real[:2])
     joint = CheckpointPredictor("argoverse-nano", joint=True)
     expected = joint(real[:1])
-    assert_same_forecasts(joint.to(DEVICE)(real[:1]), expected)
+    assert_same_forecasts(joint.to(DEVICE)(real[:1]), expected, **WITHIN)
 
 
 def assert_predicts_as_on_the_cpu(checkpoint: str | Path, scenarios: list[Scenario]) -> None:
@@ -163,14 +165,7 @@ def assert_predicts_as_on_the_cpu(checkpoint: str | Path, scenarios: list[Scenar
     predictor.to(DEVICE)
     assert "simulated:0" in repr(predictor)
     assert not predictor.fork_safe
-    assert_same_forecasts(predictor(scenarios), expected)
-    assert_same_forecasts(predictor.mirrored()(scenarios), mirrored)
+    assert_same_forecasts(predictor(scenarios), expected, **WITHIN)
+    assert_same_forecasts(predictor.mirrored()(scenarios), mirrored, **WITHIN)
     for a, b in zip(predictor.attention(scenarios), attention, strict=True):
         np.testing.assert_allclose(a.weight, b.weight, rtol=0, atol=1e-4)
-
-
-def assert_same_forecasts(forecasts: list[Forecast], expected: list[Forecast]) -> None:
-    for a, b in zip(forecasts, expected, strict=True):
-        assert a.track_id.tolist() == b.track_id.tolist()
-        np.testing.assert_allclose(a.trajectory, b.trajectory, rtol=0, atol=TOLERANCE["trajectory"])
-        np.testing.assert_allclose(a.probability, b.probability, rtol=0, atol=1e-3)

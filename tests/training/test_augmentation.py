@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.features.scenes import features_of, in_a_mirror, straight
+from tests.conftest import equal
+from tests.scenes import assert_same, features_of, hidden, in_a_mirror, straight
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LANE_TYPES
 from trajpred.data.scenario import Scenario
@@ -29,11 +29,7 @@ def vary(features: SceneFeatures, seed: int = 0, **config: float) -> SceneFeatur
 
 
 def same(a: SceneFeatures, b: SceneFeatures) -> bool:
-    return same_fields(a.agents, b.agents) and same_fields(a.lanes, b.lanes)
-
-
-def same_fields(a: Any, b: Any) -> bool:
-    return all(np.array_equal(getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
+    return equal(a.agents, b.agents) and equal(a.lanes, b.lanes)
 
 
 def test_variations_are_functions_of_the_seed(features: SceneFeatures) -> None:
@@ -155,12 +151,11 @@ def test_a_recording_is_cut_at_any_step_and_everything_recorded_stays_known(
 
 def test_a_scene_whose_focal_agent_was_not_seen_earlier_stays(sample_scenarios: list[Scenario]) -> None:
     scenario = sample_scenarios[3]
-    valid = scenario.tracks.valid.copy()
-    valid[scenario.focal, : scenario.num_observed - 1] = False
-    batch = ScenarioBatch.of([replace(scenario, tracks=replace(scenario.tracks, valid=valid))])
+    late = hidden(scenario, np.s_[scenario.focal, : scenario.num_observed - 1])
+    batch = ScenarioBatch.of([late])
     for key in range(8):
         cut = vary_recordings(batch, AugmentConfig(earlier_s=0.3), FeatureConfig(), np.array([key]))
-        assert np.array_equal(cut.tracks.valid, valid)
+        assert np.array_equal(cut.tracks.valid, late.tracks.valid)
     assert vary_recordings(batch, AugmentConfig(), FeatureConfig(), np.array([0])) is batch
 
 
@@ -259,23 +254,7 @@ def edges(lanes: LaneFeatures) -> set[tuple[int, int, int]]:
 
 def assert_close(a: SceneFeatures, b: SceneFeatures, atol: float = 0.0) -> None:
     assert edges(a.lanes) == edges(b.lanes)
-    assert_close_fields(a, b, atol)
-    assert_close_fields(a.agents, b.agents, atol)
-    assert_close_fields(a.lanes, b.lanes, atol)
-
-
-def assert_close_fields(a: Any, b: Any, atol: float) -> None:
-    for field in fields(a):
-        name = field.name
-        if name in ("agents", "lanes", "topology", "topology_kind"):
-            continue
-        values = getattr(a, name)
-        expected = getattr(b, name)
-        assert values.dtype == expected.dtype, name
-        if values.dtype.kind == "f":
-            np.testing.assert_allclose(values, expected, rtol=0, atol=atol, err_msg=name)
-        else:
-            assert np.array_equal(values, expected), name
+    assert_same(a, b, skip=("topology", "topology_kind"), atol=atol)
 
 
 @pytest.mark.parametrize("chosen", [[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0]], ids=str)

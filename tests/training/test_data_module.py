@@ -19,7 +19,7 @@ import torch
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from tests.conftest import ROOT
-from tests.features.scenes import equal_batches
+from tests.scenes import equal_batches
 from tests.sources.argoverse2_files import short_store
 from trajpred.errors import DataError
 from trajpred.features.config import VALID, FeatureConfig, SceneConfig

@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from tests.scenes import assert_same_forecasts
 from tests.viz.scenes import OBSERVED, make_map, make_scenario
-from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -27,12 +27,6 @@ from trajpred.viz.explore.server import MAX_BODY, Explorer, Server
 NOW = OBSERVED - 1
 
 
-def assert_same(found: Forecast, expected: Forecast, tolerance: float = 0.0) -> None:
-    assert found.track_id.tolist() == expected.track_id.tolist()
-    np.testing.assert_allclose(found.trajectory, expected.trajectory, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(found.probability, expected.probability, rtol=0, atol=tolerance)
-
-
 def test_no_edit_predicts_the_same_and_a_removed_road_user_is_left_out(
     model: Predictor, real_scene: Scenario
 ) -> None:
@@ -41,8 +35,8 @@ def test_no_edit_predicts_the_same_and_a_removed_road_user_is_left_out(
     changed = apply(real_scene, {"removed": [other]})
     assert not changed.tracks.valid[:, changed.num_observed :].any()
     for edits in {}, {"moved": {}, "removed": [], "added": [], "lanes": []}:
-        assert_same(*model([apply(real_scene, edits)]), *model([real_scene]))
-    assert_same(*model([changed]), *model([without(real_scene, [other])]))
+        assert_same_forecasts(model([apply(real_scene, edits)]), model([real_scene]))
+    assert_same_forecasts(model([changed]), model([without(real_scene, [other])]))
 
 
 def test_everybody_moved_moves_all_futures(model: Predictor, real_scene: Scenario) -> None:
@@ -50,7 +44,8 @@ def test_everybody_moved_moves_all_futures(model: Predictor, real_scene: Scenari
     seen = bare.tracks.track_id[bare.last_seen >= 0].tolist()
     [moved] = model([apply(bare, {"moved": {name: {"x": 30.0, "y": -12.5} for name in seen}})])
     [still] = model([bare])
-    assert_same(moved, replace(still, trajectory=still.trajectory + np.array([30.0, -12.5])), tolerance=2e-3)
+    expected = replace(still, trajectory=still.trajectory + np.array([30.0, -12.5]))
+    assert_same_forecasts([moved], [expected], 2e-3, 2e-3)
 
 
 def test_poses_move_the_history_rigidly_and_speeds_stretch_it() -> None:
@@ -98,7 +93,7 @@ def test_lanes_are_taken_away() -> None:
 
 def test_an_earlier_time_predicts_what_was_predicted_then(model: Predictor, real_scene: Scenario) -> None:
     then = at_step(real_scene, 38)
-    assert_same(*model([then]), *model([real_scene.window(later=-12)]), tolerance=2e-3)
+    assert_same_forecasts(model([then]), model([real_scene.window(later=-12)]), 2e-3, 2e-3)
     for observed in 0, 51:
         with pytest.raises(DataError, match="must be 1 to 50 steps"):
             at_step(real_scene, observed)

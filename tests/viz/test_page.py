@@ -17,6 +17,7 @@ import torch
 from av2.datasets.motion_forecasting.eval.metrics import compute_fde
 
 from tests.conftest import ROOT
+from tests.scenes import hidden
 from tests.viz.scenes import OBSERVED, make_forecast, make_map, make_scenario, with_scales
 from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.geometry import wrap_angle
@@ -177,9 +178,7 @@ def test_missing_futures_maps_and_last_states(tmp_path: Path) -> None:
     assert model["end_error"] == [[None] * 6] * 2
     assert page.scene(0)["map"]["ground"] == []
     scene = make_scenario()
-    valid = scene.tracks.valid.copy()
-    valid[scene.focal, OBSERVED - 1] = False  # not scored, and without a manoeuvre
-    lost = replace(scene, tracks=replace(scene.tracks, valid=valid))
+    lost = hidden(scene, (scene.focal, OBSERVED - 1))  # not scored, and without a manoeuvre
     assert focal_facts(scene)["manoeuvre"] != focal_facts(lost)["manoeuvre"] == "unknown"
 
 

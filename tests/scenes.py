@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trajpred.data.batch import ScenarioBatch
+from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import heading_known
 from trajpred.data.ragged import Ragged
@@ -103,8 +105,15 @@ def other_future(scenario: Scenario) -> Scenario:
 
 def with_tracks(scenario: Scenario, rows: NDArray[np.int64]) -> Scenario:
     """Select tracks, in this order."""
-    chosen = {field.name: getattr(scenario.tracks, field.name)[rows] for field in fields(scenario.tracks)}
-    return replace(scenario, tracks=replace(scenario.tracks, **chosen))
+    return replace(scenario, tracks=scenario.tracks.take(rows))
+
+
+def hidden(scenario: Scenario, *places: Any) -> Scenario:
+    """Make states of tracks unknown; ``places`` are indices of tracks and steps."""
+    valid = scenario.tracks.valid.copy()
+    for place in places:
+        valid[place] = False
+    return replace(scenario, tracks=replace(scenario.tracks, valid=valid))
 
 
 def alone(scenario: Scenario) -> Scenario:
@@ -148,15 +157,28 @@ def _equal(a: object, b: object) -> bool:
     return bool(np.all(np.asarray(a) == np.asarray(b)))
 
 
-def assert_same(a: Any, b: Any, skip: tuple[str, ...] = (), name: str = "") -> None:
-    """Assert that two records are equal, bit by bit, except for some fields."""
+def assert_same(a: Any, b: Any, skip: tuple[str, ...] = (), name: str = "", atol: float = 0.0) -> None:
+    """Assert that two records are equal, floats within ``atol``, except for some fields."""
     assert type(a) is type(b), name
     if is_dataclass(a):
         for f in fields(a):
             if f.name not in skip:
-                assert_same(getattr(a, f.name), getattr(b, f.name), skip, f.name)
+                assert_same(getattr(a, f.name), getattr(b, f.name), skip, f.name, atol)
+    elif isinstance(a, np.ndarray) and a.dtype.kind == "f":
+        assert a.dtype == b.dtype, name
+        np.testing.assert_allclose(a, b, rtol=0, atol=atol, err_msg=name)
     elif isinstance(a, np.ndarray):
         assert a.dtype == b.dtype or a.dtype.kind == b.dtype.kind == "U", name
         np.testing.assert_array_equal(a, b, err_msg=name)
     else:
         assert a == b, name
+
+
+def assert_same_forecasts(
+    found: Sequence[Forecast], expected: Sequence[Forecast], atol: float = 0.0, of_probability: float = 0.0
+) -> None:
+    """Assert that forecasts have the same tracks, futures within ``atol`` (m), and probabilities."""
+    for a, b in zip(found, expected, strict=True):
+        assert (a.scenario_id, a.track_id.tolist()) == (b.scenario_id, b.track_id.tolist())
+        np.testing.assert_allclose(a.trajectory, b.trajectory, rtol=0, atol=atol)
+        np.testing.assert_allclose(a.probability, b.probability, rtol=0, atol=of_probability)
