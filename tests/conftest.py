@@ -71,6 +71,14 @@ def rejected(
     return error
 
 
+def rejects(match: str, call: Callable[..., object], /, *given: object, **named: object) -> DataError:
+    """Require of ``call(*given, **named)`` one DataError that matches, in one line, and return it."""
+    with pytest.raises(DataError, match=match) as caught:
+        call(*given, **named)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder."""
     return {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import rejects
 from trajpred.data.checks import as_array, as_name, as_names
 from trajpred.errors import DataError, require_rows
 
@@ -71,8 +72,7 @@ def test_missing_numbers_are_nan_in_every_form(values: Any) -> None:
     ],
 )
 def test_values_that_would_change_are_rejected(dtype: Any, values: Any) -> None:
-    with pytest.raises(DataError, match="field 'x': is not an array of"):
-        as_array(values, dtype, "x")
+    rejects("field 'x': is not an array of", as_array, values, dtype, "x")
 
 
 def test_names_are_text_whatever_holds_them() -> None:
@@ -81,16 +81,13 @@ def test_names_are_text_whatever_holds_them() -> None:
     assert as_names(np.array([b"a", b"b"]), "x").tolist() == ["a", "b"]
     assert as_names(torch.arange(2), "x", 2).tolist() == ["0", "1"]
     for value in (None, np.nan, np.ma.masked, ["a"], b"\xff", np.zeros(2)):
-        with pytest.raises(DataError, match="field 'x'"):
-            as_name(value, "x")
+        rejects("field 'x'", as_name, value, "x")
     for values in ("ab", b"ab", 5, None):
-        with pytest.raises(DataError, match="must be a list of names"):
-            as_names(values, "x")
+        rejects("must be a list of names", as_names, values, "x")
 
 
 def test_wrong_rows_are_named() -> None:
     require_rows([True, True], "x", "is wrong")
     for wrong, rows in (([1], "row 1"), ([0, 2], "rows 0, 2"), (range(5), "rows 0, 1, 2 and 2 more")):
         correct = ~np.isin(np.arange(6), wrong)
-        with pytest.raises(DataError, match=f"field 'x': is wrong: {rows}$"):
-            require_rows(correct, "x", "is wrong")
+        rejects(f"field 'x': is wrong: {rows}$", require_rows, correct, "x", "is wrong")

@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import ROOT, SAMPLE, run
+from tests.conftest import ROOT, SAMPLE, rejects, run
 from tests.integrations.map_files import town
 from trajpred.cli.info import describe
-from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.store import ScenarioStore
 
@@ -88,8 +87,7 @@ def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -
     [("no-such-thing", "no split holds scenario"), (str(ROOT / "LICENSE"), "is not a store, ")],
 )
 def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> None:
-    with pytest.raises(DataError, match=problem):
-        describe(what, store)
+    rejects(problem, describe, what, store)
 
 
 def test_folders_like_those_of_a_data_set_are_none(tmp_path: Path) -> None:
@@ -97,8 +95,7 @@ def test_folders_like_those_of_a_data_set_are_none(tmp_path: Path) -> None:
     log = tmp_path / "train" / "0a1b2c3d"
     log.mkdir(parents=True)
     (log / "annotations.feather").write_bytes(b"")
-    with pytest.raises(DataError, match="is not a store, "):
-        describe(str(tmp_path), None)
+    rejects("is not a store, ", describe, str(tmp_path), None)
     assert describe(str(SAMPLE), None)[1]["source"] == "argoverse2"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import rejects
 from trajpred.data.forecast import STILL_STEP, Attention, Forecast
 from trajpred.data.geometry import Pose, unit_vector, wrap_angle
 from trajpred.errors import DataError
@@ -92,8 +93,7 @@ def test_local_forecasts_start_where_the_track_is_now() -> None:
     ],
 )
 def test_invalid_arguments_are_named(field: str, value: np.ndarray) -> None:
-    with pytest.raises(DataError, match=f"field '{field}'"):
-        forecast(**{field: value})
+    rejects(f"field '{field}'", forecast, **{field: value})
 
 
 def test_lists_and_tensors_are_read_and_masked_values_refused() -> None:
@@ -104,8 +104,7 @@ def test_lists_and_tensors_are_read_and_masked_values_refused() -> None:
     assert made.track_id.tolist() == ["a"]
     assert made.speed.tolist() == expected.speed.tolist()
     masked = np.ma.masked_equal([[[[-999.0, 0.0]]]], -999.0)
-    with pytest.raises(DataError, match=r"field 'trajectory'.*not finite"):
-        forecast(trajectory=masked)
+    rejects(r"field 'trajectory'.*not finite", forecast, trajectory=masked)
 
 
 @pytest.mark.parametrize("field", ["trajectory", "probability", "heading", "speed", "scale"])
@@ -132,8 +131,7 @@ def test_worlds_are_ranked_by_probability() -> None:
         np.testing.assert_array_equal(world.trajectory, joint.trajectory[:, [mode]])
         np.testing.assert_array_equal(world.probability, joint.probability[:, [mode]])
     for forecast_, rank in ((marginal, 0), (joint, 3), (joint, -1), (joint.of(np.array(["x"])), 0)):
-        with pytest.raises(DataError, match="'joint_mode'"):
-            forecast_.joint_mode(rank)
+        rejects("'joint_mode'", forecast_.joint_mode, rank)
 
 
 def test_rows_finds_tracks_in_any_order() -> None:
@@ -144,5 +142,4 @@ def test_attention_shares_average_layers_and_heads() -> None:
     weight = np.random.default_rng(0).random((2, 3, 2, 4), np.float32)
     attention = Attention("s", np.array(["a", "b"]), np.arange(2), weight)
     np.testing.assert_allclose(attention.shares("b"), weight[:, :, 1].reshape(6, 4).mean(axis=0))
-    with pytest.raises(DataError, match="c is not an agent"):
-        attention.shares("c")
+    rejects("c is not an agent", attention.shares, "c")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import rejects
 from trajpred.data.lane_map import NO_LANE, LaneMap
 from trajpred.data.ragged import Ragged, evenly_spaced
 from trajpred.errors import DataError
@@ -86,8 +87,7 @@ def test_fields_that_are_not_given_have_defaults() -> None:
     ],
 )
 def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=f"field '{field}'"):
-        LaneMap.from_centerlines(LINES, **changes).validate()
+    rejects(f"field '{field}'", lambda: LaneMap.from_centerlines(LINES, **changes).validate())
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,7 @@ def test_invalid_ids_of_centerlines_are_named(field: str, changes: dict[str, Any
 )
 def test_invalid_fields_are_named(field: str, value: Any) -> None:
     lane_map().validate()
-    with pytest.raises(DataError, match=f"field '{field}'"):
-        replace(lane_map(), **{field: value}).validate()
+    rejects(f"field '{field}'", lambda: replace(lane_map(), **{field: value}).validate())
 
 
 def test_wrong_rows_are_named() -> None:

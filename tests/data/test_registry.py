@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import ROOT, SAMPLE, run
+from tests.conftest import ROOT, SAMPLE, rejects, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
 from trajpred.data.registry import Registry, import_words, imported, load_module, load_plugin, register
@@ -151,8 +151,7 @@ def test_a_package_replaces_its_own_entries() -> None:
 def test_a_map_format_of_another_package_is_read(tmp_path: Path) -> None:
     path = tmp_path / "map.xml"
     path.write_bytes(commonroad().replace(b"commonRoad", b"roads"))
-    with pytest.raises(DataError, match="is 'roads', not that of a known map: osm, OpenDRIVE, c"):
-        read_map_file(path)
+    rejects("is 'roads', not that of a known map: osm, OpenDRIVE, c", read_map_file, path)
     register("map format", "roads")(MapFormat("Roads", FORMATS["commonRoad"].code))
     assert read_map_file(path).format == "Roads"
     assert len(read_map_file(path).lanes) > 0
@@ -181,8 +180,7 @@ def test_modules_of_the_user_are_imported_by_name_or_file(
         "broken_of_mine.py": r"cannot be imported \(ZeroDivisionError",
         "absent_of_mine": "no module is called so: give its file",
     }.items():
-        with pytest.raises(DataError, match=f"^{name}: {sentence}"):
-            load_module(name)
+        rejects(f"^{name}: {sentence}", load_module, name)
 
 
 SOURCE_OF_MINE = """

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import INVALID_NAMES, equal
+from tests.conftest import INVALID_NAMES, equal, rejects
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import causal_heading, causal_velocity
 from trajpred.data.scenario import Scenario, of_other_scenes
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
-from trajpred.errors import DataError
 from trajpred.predictors.baselines import constant_velocity
 
 A, T, OBSERVED = 3, 20, 12
@@ -173,8 +172,7 @@ def test_future_and_last_observation_of_tracks() -> None:
     ],
 )
 def test_invalid_arguments_are_named(field: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=f"field '{field}'"):
-        scenario(**changes)
+    rejects(f"field '{field}'", scenario, **changes)
 
 
 #: Unusual names, which are kept exactly.
@@ -184,12 +182,10 @@ UNUSUAL_NAMES = ["$x^{", "a b ", "../7", "Zürich 東京", "😀", "x" * 256]
 def test_padded_rows_are_named() -> None:
     position = paths()
     position[1] = np.nan
-    with pytest.raises(DataError, match=r"field 'valid'.*without a valid step.*row 1$"):
-        scenario(position=position)
+    rejects(r"field 'valid'.*without a valid step.*row 1$", scenario, position=position)
     position[1] = 0.0
     position[2, 3] = np.nan
-    with pytest.raises(DataError, match=r"field 'position'.*non-finite.*row 2$"):
-        scenario(position=position, valid=np.ones((A, T), bool))
+    rejects(r"field 'position'.*non-finite.*row 2$", scenario, position=position, valid=np.ones((A, T), bool))
 
 
 @pytest.mark.parametrize("name", INVALID_NAMES, ids=lambda name: ascii(name[:9]))
@@ -200,13 +196,11 @@ def test_names_that_would_change_are_rejected_in_a_short_message(name: str) -> N
         ("track_id", ["7", "8", name]),
         ("scenario_id", name),
     ):
-        with pytest.raises(DataError, match=f"{field}.*printable") as caught:
-            scenario(**{field: changes})
-        assert len(str(caught.value)) < 300
-        assert str(caught.value).isprintable()
+        caught = rejects(f"{field}.*printable", scenario, **{field: changes})
+        assert len(str(caught)) < 300
+        assert str(caught).isprintable()
     if name:
-        with pytest.raises(DataError, match="city"):
-            replace(good, city=name).validate()
+        rejects("city", lambda: replace(good, city=name).validate())
 
 
 @pytest.mark.parametrize("name", UNUSUAL_NAMES, ids=lambda name: ascii(name[:9]))
@@ -225,8 +219,7 @@ def test_records_that_do_not_fit_together_are_rejected() -> None:
     broken += [("timestamps_ns", replace(made, timestamps_ns=stamps)) for stamps in wrong_times]
     broken += [("focal_id", replace(made, focal_id="other"))]
     for field, one in broken:
-        with pytest.raises(DataError, match=f"field '{field}'"):
-            one.validate()
+        rejects(f"field '{field}'", one.validate)
 
 
 def test_other_scenes_are_named() -> None:

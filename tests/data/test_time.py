@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.conftest import rejected
+from tests.conftest import rejected, rejects
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.motion import heading_known
@@ -259,8 +259,7 @@ def test_windows_of_batches_are_those_of_scenarios(window: tuple[int, int, int])
 
 @pytest.mark.parametrize("step_s", [0.0, -0.1, np.inf, np.nan])
 def test_a_step_that_is_none_is_rejected(step_s: float) -> None:
-    with pytest.raises(DataError, match="step_s': must be a positive number of seconds"):
-        resample(steady(0.1), step_s)
+    rejects("step_s': must be a positive number of seconds", lambda: resample(steady(0.1), step_s))
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.5, 4), (0.04, 50), (0.1, 20), (0.25, 8)])

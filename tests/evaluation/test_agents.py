@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.conftest import rejects
 from tests.scenes import straight
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import wrap_angle
 from trajpred.data.motion import MOVED_M
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
-from trajpred.errors import DataError
 from trajpred.evaluation.agents import MANOEUVRES, ScoredAgents, groups_of, manoeuvres, truth_of
 from trajpred.evaluation.score import score_agents
 from trajpred.evaluation.table import FACTS
@@ -79,8 +79,7 @@ def test_forecasts_that_do_not_fit_are_rejected(rows: list[Scenario]) -> None:
     unsure = replace(forecast, probability=np.full_like(forecast.probability, np.nan))
     cases = ((longer, "120 steps, 60 are known"), (broken, "not finite"), (unsure, "probability.*not finite"))
     for wrong, message in cases:
-        with pytest.raises(DataError, match=message):
-            ScoredAgents.of(rows[:1], [wrong])
+        rejects(message, ScoredAgents.of, rows[:1], [wrong])
 
 
 def arc(length: float, turn: float) -> Path2:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from tests.evaluation.predictors import Scattered, ScatteredJoint
 from trajpred import to_av2
 from trajpred.data import environment
@@ -73,8 +73,7 @@ class ContinuedStore(ScenarioStore):
 
 def test_futures_that_a_model_continued_are_not_scored(store: ScenarioStore) -> None:
     message = "no scenario of split 'val' has a recorded future.*continued is never scored: evaluate a split"
-    with pytest.raises(DataError, match=message):
-        evaluate(Scattered(), ContinuedStore(store), progress=False)
+    rejects(message, lambda: evaluate(Scattered(), ContinuedStore(store), progress=False))
 
 
 @pytest.mark.parametrize("modes", [6, 20])
@@ -132,5 +131,4 @@ def test_the_command_prints_the_table_and_fails_on_a_difference(
 def test_without_av2_one_sentence_says_so(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "has_av2", lambda: False)
     for needs in (lambda: evaluate(Scattered(), store, check_with_av2=True), lambda: to_av2(store[0])):
-        with pytest.raises(DataError, match="needs av2"):
-            needs()
+        rejects("needs av2", needs)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import trajpred
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.evaluation.made_results import result, seeds
 from trajpred import __version__
 from trajpred.errors import DataError
@@ -64,8 +64,7 @@ def test_published_results_are_read() -> None:
 @pytest.mark.parametrize("content", ["", "{", "[3]", '"text"', '{"predictor": "a"}', "[[]]"])
 def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
     (tmp_path / "bad.json").write_text(content)
-    with pytest.raises(DataError, match=r"bad\.json: is not a result of trajpred evaluate"):
-        read_results(tmp_path / "bad.json")
+    rejects(r"bad\.json: is not a result of trajpred evaluate", read_results, tmp_path / "bad.json")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +89,8 @@ def test_fields_of_another_version_or_type_are_named(tmp_path: Path, old: str, n
     text = (tmp_path / "a.json").read_text()
     assert old in text
     (tmp_path / "bad.json").write_text(text.replace(old, new))
-    with pytest.raises(DataError, match=r"bad\.json") as error:
-        read_results(tmp_path / "bad.json")
-    assert error.value.field == field
+    error = rejects(r"bad\.json", read_results, tmp_path / "bad.json")
+    assert error.field == field
 
 
 def test_non_finite_numbers_are_null_in_the_file_and_nan_when_read(tmp_path: Path) -> None:
@@ -207,8 +205,7 @@ def test_breakdowns_contain_the_parts_that_have_agents(steady: Evaluation) -> No
     titles = [one.title for one in tables(steady, ["speed", "class"], ["all"])]
     assert titles[-2:] == ["all agents by speed (m/s)", "all agents by class"]
     assert len(tables(steady, ["all"], ["all"])) == len(tables(steady, groups=["all"])) + len(FACTS)
-    with pytest.raises(DataError, match="'colour' is none of class, city, manoeuvre, speed, neighbours"):
-        tables(steady, ["colour"])
+    rejects("'colour' is none of class, city, manoeuvre, speed, neighbours", tables, steady, ["colour"])
     focal = titled("focal agents by class", tables(steady, ["class"], ["focal"]))
     every = titled("all agents by class", tables(steady, ["class"], ["all"]))
     assert sum(int(row[1]) for row in focal.rows) == steady.scenarios

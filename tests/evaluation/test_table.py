@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from numpy.typing import NDArray
 
+from tests.conftest import rejects
 from tests.evaluation.made_results import MACHINE, STORE, result, seeds
 from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError
@@ -73,8 +74,7 @@ def test_bounds_are_possible_values() -> None:
 def test_errors_after_other_seconds_are_not_compared() -> None:
     short = replace(scored(np.ones(9)), seconds=[3.0, 6.0])
     long = replace(scored(np.ones(9), "b"), seconds=[6.0, 6.0])
-    with pytest.raises(DataError, match="a and b were scored over 3 and 6 s: compare models of one horizon"):
-        compare([short], [long])
+    rejects("a and b were scored over 3 and 6 s: compare models of one horizon", compare, [short], [long])
     assert compare([short], [short]).mean == 0
 
 
@@ -147,8 +147,7 @@ def test_agents_are_paired_by_scenario_and_track_whatever_their_order(tmp_path: 
     write_results(tmp_path / "both.parquet", [first, second])
     assert change(*([one] for one in read_results(tmp_path / "both.parquet")), "moving") == found
     apart = by_agent({"9": ("x", 1.0)}, "c")
-    with pytest.raises(DataError, match="a and c predict no moving agent in common"):
-        change([first], [apart], "moving")
+    rejects("a and c predict no moving agent in common", change, [first], [apart], "moving")
 
 
 def test_changes_are_the_largest_in_either_direction() -> None:
@@ -170,8 +169,7 @@ def test_incomparable_results_are_rejected() -> None:
         "no results given": lambda: by_recipe([]),
         "of scored agents": lambda: format_table(by_recipe(seeds()), "scored"),
     }.items():
-        with pytest.raises(DataError, match=message):
-            wrong()
+        rejects(message, wrong)
 
 
 def cells(table: str) -> dict[str, dict[str, str]]:
@@ -214,8 +212,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
     assert row[-1] == "+0.50 [-3.00, +4.00]"
     files = [Path(name) for name in ("a.json", "b.json", "a.json", "b.json")]
     assert list(by_recipe(both, files)) == ["small (a.json)", "small (b.json)", "base"]
-    with pytest.raises(DataError, match="but are small with one seed"):
-        by_recipe(both, [Path("both.json")] * 4)
+    rejects("but are small with one seed", by_recipe, both, [Path("both.json")] * 4)
 
 
 def test_origin_names_seeds_data_machine_and_code() -> None:

@@ -14,11 +14,10 @@ from av2.datasets.motion_forecasting.eval import metrics as av2
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from tests.scenes import hidden
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.evaluation.agents import ScoredAgents
 from trajpred.evaluation.report import change_tables, tables
@@ -207,8 +206,7 @@ def test_scenarios_without_a_focal_track_by_then_are_not_evaluated(store: Scenar
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.04, 11.0, 10.97, float("nan")])
 def test_impossible_times_are_one_sentence(store: ScenarioStore, seconds: float) -> None:
-    with pytest.raises(DataError, match=r"must be 0.1 s or more, and less than the 11 s of the scenarios"):
-        ObservedStore(store, seconds)
+    rejects(r"must be 0.1 s or more, and less than the 11 s of the scenarios", ObservedStore, store, seconds)
 
 
 def test_several_times_give_several_tables(

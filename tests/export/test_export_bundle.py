@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from tests.export.conftest import save_model, traced_before
 from tests.model.small import TINY
 from tests.scenes import alone
@@ -123,12 +123,10 @@ def test_failed_check_leaves_nothing_and_keeps_the_bundle_before(
     bundle: Path, checkpoint: Path, scenes: list[Scenario], tmp_path: Path
 ) -> None:
     out = tmp_path / "bundle"
-    with pytest.raises(DataError, match="differs from the model"):
-        export_bundle(checkpoint, out, scenes[:1], tolerance_m=1e-12)
+    rejects("differs from the model", export_bundle, checkpoint, out, scenes[:1], tolerance_m=1e-12)
     assert not list(tmp_path.iterdir())
     shutil.copytree(bundle, out)
-    with pytest.raises(DataError, match="differs from the model"):
-        export_bundle(checkpoint, out, scenes[:1], tolerance_m=1e-12)
+    rejects("differs from the model", export_bundle, checkpoint, out, scenes[:1], tolerance_m=1e-12)
     assert (out / MANIFEST).read_bytes() == (bundle / MANIFEST).read_bytes()
     export_bundle(checkpoint, out, scenes[:1])
     assert len(Bundle(out).info["check"]["cases"]) == 4, "a bundle is replaced by a newer one"
@@ -160,8 +158,7 @@ def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario
     (folder / "thesis.txt").write_text("years")
     file.write_text("years")
     for out in (folder, file, tmp_path):
-        with pytest.raises(DataError, match="not overwritten"):
-            export_bundle(checkpoint, out, scenes[:1])
+        rejects("not overwritten", export_bundle, checkpoint, out, scenes[:1])
     assert (folder / "thesis.txt").read_text() == file.read_text() == "years"
 
 
@@ -177,9 +174,8 @@ def test_other_files_are_not_overwritten(checkpoint: Path, scenes: list[Scenario
 def test_options_out_of_range(
     checkpoint: Path, scenes: list[Scenario], tmp_path: Path, options: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(DataError) as error:
-        export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], **options)
-    assert error.value.field == field
+    error = rejects("", export_bundle, checkpoint, tmp_path / "bundle", scenes[:1], **options)
+    assert error.field == field
 
 
 class AnchorDecoder(SceneDecoder):
@@ -321,10 +317,8 @@ def test_another_model_is_detected(bundle: Path, checkpoint: Path, scenes: list[
     other = CheckpointPredictor(checkpoint)
     with torch.no_grad():
         next(iter(other.model.decoder.refine_head.parameters())).mul_(1.5)
-    with pytest.raises(DataError, match="differs from the model"):
-        check(bundle, other, scenes[:1])
-    with pytest.raises(DataError, match="scenarios"):
-        check(bundle, other, [])
+    rejects("differs from the model", check, bundle, other, scenes[:1])
+    rejects("scenarios", check, bundle, other, [])
 
 
 @pytest.mark.parametrize(
@@ -347,8 +341,7 @@ def test_exceeded_limit_is_named(
     cases = (Case("first", 1, 1, largest, 0.0), Case("second", 1, 1, largest, probability))
     result = Check(tolerance_m, "m", cases, usual, largest, 1, (1.0, min_fde))
     if message:
-        with pytest.raises(DataError, match=message):
-            require_limits(result, Path("bundle"))
+        rejects(message, require_limits, result, Path("bundle"))
     else:
         require_limits(result, Path("bundle"))
         require_limits(replace(result, scored=0, min_fde=None), Path("bundle"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.conftest import equal
+from tests.conftest import equal, rejects
 from tests.scenes import FAR, assert_same, features_of, moved, other_future, straight
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import Pose
@@ -244,10 +244,8 @@ def test_points_of_a_lane_and_a_crossing_are_the_closed_form() -> None:
 
 
 def test_odd_numbers_of_points_and_unknown_attributes_are_rejected() -> None:
-    with pytest.raises(DataError, match="even"):
-        features_of(straight(), FeatureConfig(lane_points=9))
-    with pytest.raises(DataError, match="boundaries, marks, lane_types, crossings, classes"):
-        FeatureConfig(omit=["colours"])
+    rejects("even", lambda: features_of(straight(), FeatureConfig(lane_points=9)))
+    rejects("boundaries, marks, lane_types, crossings, classes", FeatureConfig, omit=["colours"])
 
 
 def test_self_loops_are_omitted() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.conftest import rejects
 from tests.model.small import checkpoint_of, small_config, small_model
 from trajpred.errors import DataError
 from trajpred.model import Forecaster
@@ -117,10 +118,9 @@ def test_hostile_values_are_one_short_error(name: str, tmp_path: Path) -> None:
         holder = holder[part]
     holder[key] = value
     torch.save(content, path)
-    with pytest.raises(DataError) as caught:
-        Forecaster.load(path)
-    assert "bad.ckpt" in str(caught.value)
-    assert len(str(caught.value)) < 1_500
+    caught = rejects("", Forecaster.load, path)
+    assert "bad.ckpt" in str(caught)
+    assert len(str(caught)) < 1_500
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
@@ -129,8 +129,7 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "device.ckpt").symlink_to("/dev/zero")
     (tmp_path / "circle.ckpt").symlink_to("circle.ckpt")
     for name in ("fifo", "device", "circle"):
-        with pytest.raises(DataError, match=f"{name}.ckpt"):
-            read_checkpoint(tmp_path / f"{name}.ckpt")
+        rejects(f"{name}.ckpt", read_checkpoint, tmp_path / f"{name}.ckpt")
     (tmp_path / "link.ckpt").symlink_to(checkpoint_of(small_model(), tmp_path / "good.ckpt"))
     assert Forecaster.load(tmp_path / "link.ckpt")
 
@@ -154,8 +153,7 @@ def test_a_class_of_the_user_is_found_by_each_of_its_names(
     for path in ("package_of_a_user.Own", "package_of_a_user.encoders.Own"):
         config["encoder"] = {"class_path": path, "init_args": arguments}
         if path.count(".") == 1:
-            with pytest.raises(DataError, match="give --import package_of_a_user"):
-                LitForecaster.build(config)
+            rejects("give --import package_of_a_user", LitForecaster.build, config)
             __import__("package_of_a_user")
         model = LitForecaster.build(config)
         assert type(model.forecaster.encoder).__name__ == "Own"

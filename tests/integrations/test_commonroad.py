@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from tests.integrations.map_files import commonroad as content
 from trajpred import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
-from trajpred.errors import DataError
 from trajpred.integrations import commonroad
 from trajpred.integrations.commonroad import discover
 from trajpred.sources import find_source
@@ -143,8 +142,7 @@ def test_recordings_without_a_lane_are_one_sentence_and_broken_lanelets_a_warnin
     with pytest.warns(UserWarning, match="ZAM.xml: 1 lanelet left out: 9"):
         [scene] = read(broken)
     assert scene.map.lane_id.tolist() == [1, 2]
-    with pytest.raises(DataError, match="the map has no lane that"):
-        read(content().replace(b">urban<", b">sidewalk<"))
+    rejects("the map has no lane that", lambda: read(content().replace(b">urban<", b">sidewalk<")))
 
 
 @pytest.mark.parametrize(
@@ -157,8 +155,7 @@ def test_recordings_without_a_lane_are_one_sentence_and_broken_lanelets_a_warnin
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_scenario_is_one_sentence(file: bytes, problem: str, read: Read) -> None:
-    with pytest.raises(DataError, match=problem):
-        read(file)
+    rejects(problem, read, file)
 
 
 def test_recorded_states_are_those_of_the_library(shared: Path) -> None:

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from scipy.special import fresnel
 
-from tests.conftest import ROOT, equal, rejected, run
+from tests.conftest import ROOT, equal, rejected, rejects, run
 from tests.integrations.map_files import LINE, STRAIGHT, commonroad, lane, lanelet2, opendrive, road, town
 from trajpred.data import lane_map as records
 from trajpred.data.geometry import arc_length, norm
 from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, LaneMap
 from trajpred.data.ragged import Ragged
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.integrations.maps import read_map, read_map_file, write_map
 from trajpred.integrations.maps.lanelet2 import project
 from trajpred.integrations.maps.segments import faults
@@ -322,8 +321,7 @@ def test_projections_in_feet_give_metres_and_degrees_are_none() -> None:
     degrees = np.array([[40.7, -74.0], [40.71, -74.0], [40.7, -73.99]])
     new_york = project(degrees, (40.7, -74.0), "EPSG:2263")  # US survey feet
     assert np.allclose(norm(new_york), norm(project(degrees, (40.7, -74.0))), rtol=1e-3)
-    with pytest.raises(DataError, match="crs': must be a projection to a plane, is WGS 84"):
-        project(degrees, crs="EPSG:4326")
+    rejects("crs': must be a projection to a plane, is WGS 84", project, degrees, crs="EPSG:4326")
 
 
 @pytest.mark.parametrize(
@@ -361,9 +359,8 @@ def test_zones_are_those_of_utm_also_off_norway(lat: float, lon: float, zone: in
 def test_a_wrong_map_is_one_sentence(
     content: bytes, options: dict[str, object], problem: str, load: Load
 ) -> None:
-    with pytest.raises(DataError, match=problem) as caught:
-        load(content, **options)
-    assert str(caught.value).count("map.xml") == 1
+    caught = rejects(problem, load, content, **options)
+    assert str(caught).count("map.xml") == 1
 
 
 #: Half a millimetre, to which positions are rounded.

@@ -16,6 +16,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 from rosbags.typesys.store import Typestore
 
+from tests.conftest import rejects
 from tests.integrations.drives import TOPIC, assert_read, tracked, write_drive, write_messages
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -164,8 +165,7 @@ def test_what_a_killed_recorder_leaves_names_the_tool_that_repairs_it(
         (truncated, "mcap recover"),
         (logged, r"write-ahead log; `sqlite3 drive.db3 \.recover`"),
     ):
-        with pytest.raises(DataError, match=tool):
-            RecordedDrive(path)
+        rejects(tool, RecordedDrive, path)
 
 
 def test_a_damaged_file_is_read_up_to_the_damage(recording: Path, stamps: list[int], tmp_path: Path) -> None:

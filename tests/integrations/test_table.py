@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from tests.integrations.map_files import commonroad, lanelet2
 from tests.integrations.recordings import write_ind
 from trajpred import Scenario, resample
@@ -446,9 +446,8 @@ def test_mistakes_end_in_a_sentence_with_the_figure(
     ],
 )  # fmt: skip
 def test_incomplete_mappings_are_one_sentence(columns: list[str], sentence: str) -> None:
-    with pytest.raises(DataError, match=re.escape(sentence)) as caught:
-        TableOptions(columns=tuple(columns))
-    assert caught.value.field == "columns"
+    caught = rejects(re.escape(sentence), TableOptions, columns=tuple(columns))
+    assert caught.field == "columns"
 
 
 def test_broken_recordings_are_reported_and_the_rest_is_prepared(tmp_path: Path) -> None:

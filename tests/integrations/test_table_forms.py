@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import rejects
 from tests.integrations.map_files import lanelet2
 from tests.integrations.recordings import write_ind
 from trajpred import Scenario
@@ -192,8 +193,7 @@ def changed(column: int, row: int, value: str) -> str:
 )  # fmt: skip
 def test_mistakes_are_named(table: str, columns: tuple[str, ...], sentence: str, folder: Path) -> None:
     (folder / "a.csv").write_bytes(table.encode("latin-1"))
-    with pytest.raises(DataError, match=sentence):
-        first(folder / "a.csv", TableOptions(columns=columns))
+    rejects(sentence, lambda: first(folder / "a.csv", TableOptions(columns=columns)))
 
 
 @pytest.mark.parametrize(("factor", "unit"), [(1.0, "s"), (1e3, "ms"), (1e9, "ns")])
@@ -256,8 +256,7 @@ def test_a_file_is_read_alone_and_two_exports_are_a_question(folder: Path) -> No
         [window, *_] = SOURCE.scenarios(file, options)["train"]
         tracks = SOURCE.scenario(window, options).tracks
         assert tracks.position[0][tracks.valid[0]][0, 1] == pytest.approx(y - 30, abs=1e-5)
-    with pytest.raises(DataError, match=r"a.parquet and a.csv are one recording: name one of them"):
-        SOURCE.scenarios(folder, options)
+    rejects(r"a.parquet and a.csv are one recording: name one of them", SOURCE.scenarios, folder, options)
 
 
 #: A row of each preset from a car's number, frame, x, y, heading, vx, vy; the lines before; the file's name.
@@ -354,8 +353,7 @@ def test_the_origin_of_a_map_is_that_of_the_recording(tmp_path: Path) -> None:
     with_origin(file, header, ",48.001,9.002,,")
     np.testing.assert_allclose(corner(options), at_zero + np.subtract(zero, (east, north)), atol=1e-3)
     with_origin(file, "", "")
-    with pytest.raises(DataError, match="'origin': is in degrees: say by --origin LATITUDE LONGITUDE"):
-        SOURCE.scenarios(file, options)
+    rejects("'origin': is in degrees: say by --origin LATITUDE LONGITUDE", SOURCE.scenarios, file, options)
 
 
 def stamps(windows: list[RawScenario], options: TableOptions) -> tuple[int, int]:

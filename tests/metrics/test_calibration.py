@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
+from tests.conftest import rejects
 from trajpred.data.tracks import OBJECT_TYPES
-from trajpred.errors import DataError
 from trajpred.metrics.calibration import (
     ConformalRegions,
     apply_temperature,
@@ -85,10 +85,8 @@ def test_temperatures_at_their_bounds() -> None:
     assert sharp[0, 0] == 0
     assert sharp[1, 1] == pytest.approx(1)
     assert sharp.sum(1) == pytest.approx([1, 1])
-    with pytest.raises(DataError, match="'best'"):
-        fit_temperature(np.zeros((0, 6)), np.zeros(0, int))
-    with pytest.raises(DataError, match="'temperature'"):
-        apply_temperature(sharp, 0)
+    rejects("'best'", fit_temperature, np.zeros((0, 6)), np.zeros(0, int))
+    rejects("'temperature'", apply_temperature, sharp, 0)
 
 
 def test_laplace_levels_of_laplace_errors_are_uniform() -> None:
@@ -110,8 +108,7 @@ def test_conformal_radius_is_the_finite_sample_quantile(count: int, coverage: fl
     score = np.random.default_rng(7).permutation(count) + 1.0
     assert conformal_radius(score, coverage) == rank
     for scores, level in ((score, 1.0), (np.array([1.0, np.nan]), 0.5)):
-        with pytest.raises(DataError, match=r"coverage|finite"):
-            conformal_radius(scores, level)
+        rejects(r"coverage|finite", conformal_radius, scores, level)
 
 
 def test_endpoint_scores_equal_plain_loops() -> None:
@@ -127,8 +124,7 @@ def test_endpoint_scores_equal_plain_loops() -> None:
                 nearest = min(nearest, np.hypot(*(mode[step] - target[a, step])))
             expected = nearest if valid[a, step] else np.nan
             np.testing.assert_allclose(scores[a, h], expected)
-    with pytest.raises(DataError, match="30 future steps"):
-        endpoint_scores(trajectory, target, valid, [3.1])
+    rejects("30 future steps", endpoint_scores, trajectory, target, valid, [3.1])
 
 
 def random_scores(seed: int, agents: int = 6000) -> tuple[Floats, NDArray[np.int64]]:
@@ -173,22 +169,16 @@ def test_regions_survive_json() -> None:
     for name in ("coverage", "horizons_s", "radius", "count"):
         np.testing.assert_array_equal(getattr(again, name), getattr(regions, name))
     for broken in ("{", "[]", '{"coverage": 0.9, "horizons_s": [1], "object_types": {}}'):
-        with pytest.raises(DataError, match="conformal regions"):
-            ConformalRegions.from_json(broken)
-    with pytest.raises(DataError, match="score"):
-        ConformalRegions.fit(np.ones((5, 2)), np.zeros(5, np.int64), [1, 2, 3])
+        rejects("conformal regions", ConformalRegions.from_json, broken)
+    rejects("score", ConformalRegions.fit, np.ones((5, 2)), np.zeros(5, np.int64), [1, 2, 3])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
 def test_values_that_are_no_probabilities_are_rejected(value: float) -> None:
     probability = np.array([[0.6, 0.4], [value, 0.5]])
     best = np.zeros(2, np.int64)
-    with pytest.raises(DataError, match=r"'probability'.*row 1$"):
-        reliability(probability, best)
-    with pytest.raises(DataError, match=r"'probability'.*row 1$"):
-        apply_temperature(probability, 2.0)
+    rejects(r"'probability'.*row 1$", reliability, probability, best)
+    rejects(r"'probability'.*row 1$", apply_temperature, probability, 2.0)
     for logits in ([np.nan, 0.0], [np.inf, 0.0], [-np.inf, -np.inf]):
-        with pytest.raises(DataError, match=r"'logits'.*row 1$"):
-            fit_temperature(np.array([[0.0, 0.0], logits]), best)
-    with pytest.raises(DataError, match="'temperature'"):
-        apply_temperature(probability[:1], np.inf)
+        rejects(r"'logits'.*row 1$", fit_temperature, np.array([[0.0, 0.0], logits]), best)
+    rejects("'temperature'", apply_temperature, probability[:1], np.inf)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from trajpred.errors import DataError
+from tests.conftest import rejects
 from trajpred.metrics import METRICS, Column, agent_metrics, joint_metrics, metrics_of
 from trajpred.metrics.displacement import assignment, collides, match_modes, missed, with_brier
 
@@ -281,7 +281,5 @@ def test_only_the_six_most_probable_modes_count() -> None:
 
 
 def test_forecasts_that_cannot_be_matched_are_rejected() -> None:
-    with pytest.raises(DataError, match="6 and 5 modes"):
-        match_modes(BEFORE, P, AFTER[:, :5], P[:, :5], STEPS)
-    with pytest.raises(DataError, match="20 steps made 20 steps apart have none in common"):
-        match_modes(BEFORE, P, AFTER, P, F)
+    rejects("6 and 5 modes", match_modes, BEFORE, P, AFTER[:, :5], P[:, :5], STEPS)
+    rejects("20 steps made 20 steps apart have none in common", match_modes, BEFORE, P, AFTER, P, F)

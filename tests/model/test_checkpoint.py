@@ -14,7 +14,7 @@ import torch
 import yaml
 from torch import nn
 
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, rejects, run
 from tests.model.small import checkpoint_of, small_config, small_model
 from tests.model.systems import CONFIGS, DEFAULT_MODEL, HEADS
 from trajpred.errors import DataError
@@ -38,8 +38,7 @@ def checkpoint(model: LitForecaster, tmp_path: Path) -> Path:
 def test_a_truncated_checkpoint_is_rejected(checkpoint: Path, share: float) -> None:
     content = checkpoint.read_bytes()
     checkpoint.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(DataError, match=r"model\.ckpt: is not a checkpoint, or is truncated"):
-        Forecaster.load(checkpoint)
+    rejects(r"model\.ckpt: is not a checkpoint, or is truncated", Forecaster.load, checkpoint)
 
 
 def test_a_flipped_bit_in_a_weight_is_detected(tmp_path: Path) -> None:
@@ -50,8 +49,7 @@ def test_a_flipped_bit_in_a_weight_is_detected(tmp_path: Path) -> None:
     data[data.index(torch.ones(500).numpy().tobytes()) + 1000] ^= 1
     path.write_bytes(data)
     assert not torch.load(path, weights_only=True)["state_dict"]["w"].eq(1).all()
-    with pytest.raises(DataError, match=r"damaged: \w+/data/0"):
-        read_checkpoint(path)
+    rejects(r"damaged: \w+/data/0", read_checkpoint, path)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +60,7 @@ def test_a_file_of_another_program_is_rejected(tmp_path: Path, content: Any) -> 
         (tmp_path / "other.ckpt").write_bytes(content)
     else:
         torch.save(content, tmp_path / "other.ckpt")
-    with pytest.raises(DataError, match=r"other\.ckpt.* is not a (trajpred )?checkpoint"):
-        Forecaster.load(tmp_path / "other.ckpt")
+    rejects(r"other\.ckpt.* is not a (trajpred )?checkpoint", Forecaster.load, tmp_path / "other.ckpt")
     with pytest.raises(DataError, match=r"none\.ckpt: no such checkpoint; shipped weights: .*argoverse"):
         Forecaster.load(tmp_path / "none.ckpt")
 
@@ -74,8 +71,7 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
             return (Path.touch, (tmp_path / "executed",))
 
     torch.save({CONFIG: Trap(), "state_dict": {}}, tmp_path / "trap.ckpt")
-    with pytest.raises(DataError, match="contains code"):
-        Forecaster.load(tmp_path / "trap.ckpt")
+    rejects("contains code", Forecaster.load, tmp_path / "trap.ckpt")
     assert not (tmp_path / "executed").exists()
 
 
@@ -91,8 +87,7 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path: Path) -> None:
     ids=str,
 )
 def test_an_unusable_config_is_rejected(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        build(LitForecaster, small_config(**change))
+    rejects(problem, lambda: build(LitForecaster, small_config(**change)))
 
 
 def test_weights_that_do_not_fit_are_counted_and_named(model: LitForecaster, checkpoint: Path) -> None:
@@ -163,12 +158,10 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(
     folder = tmp_path / "shipped"
     folder.mkdir()
     monkeypatch.setattr(pretrained, "FOLDER", folder)
-    with pytest.raises(DataError, match="known: none"):
-        Forecaster.from_pretrained("tiny-2")
+    rejects("known: none", Forecaster.from_pretrained, "tiny-2")
     shutil.copy(checkpoint_of(small_model(), tmp_path / "model.ckpt"), folder / "tiny-1.pt")
     for load in (Forecaster.from_pretrained, load_predictor, Forecaster.load):
-        with pytest.raises(DataError, match=r"tiny-2: .*: tiny-1"):
-            load("tiny-2")
+        rejects(r"tiny-2: .*: tiny-1", load, "tiny-2")
 
 
 def card(name: str) -> dict[str, float]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
+from tests.conftest import rejects
 from tests.model.small import assert_same, batch_of, evaluate_as, largest_change, small_config, small_model
 from tests.scenes import FAR, QUARTER, assert_same_forecasts, moved, other_future, straight, with_tracks
 from trajpred.data.lane_map import LaneMap
@@ -192,8 +193,7 @@ def test_batches_of_pyg_s_own_loader_are_forecast_as_those_of_the_project(
         assert a.track_id.tolist() == b.track_id.tolist()
         np.testing.assert_allclose(a.weight, b.weight, rtol=0, atol=1e-4)
     [nested] = DataLoader([ours, ours], batch_size=2)
-    with pytest.raises(DataError, match="batch': holds batches of several scenes"):
-        forecaster.forecast(nested)
+    rejects("batch': holds batches of several scenes", forecaster.forecast, nested)
 
 
 class Unfinished(TokenEncoder):
@@ -269,15 +269,13 @@ def test_what_a_decoder_returns_is_checked(
     tokens = SceneEncoder(16, 2, 1).encode(batch)
     agents = torch.arange(4)
     decoder.replaced = replaced
-    with pytest.raises(DataError) as caught:
-        decoder(tokens, batch, agents=agents)
-    assert sentence in str(caught.value)
-    assert "Returning" in str(caught.value)
+    caught = rejects("", decoder, tokens, batch, agents=agents)
+    assert sentence in str(caught)
+    assert "Returning" in str(caught)
     decoder.replaced = {}
     assert decoder(tokens, batch, agents=agents).logits.shape == (4, 6)
     assert len(decoder(tokens, batch).logits) == len(tokens.agent)
-    with pytest.raises(DataError, match=r"WithoutAgents\.forward must take tokens, batch, joint, agents"):
-        WithoutAgents()
+    rejects(r"WithoutAgents\.forward must take tokens, batch, joint, agents", WithoutAgents)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +293,5 @@ def test_a_part_that_cannot_be_used_is_named(
 ) -> None:
     encoder: Any = part(dim=16) if issubclass(part, TokenEncoder) else SceneEncoder(16, 2, 1)
     decoder: Any = part(dim=16) if issubclass(part, SceneDecoder) else HeadDecoder(dim=16)
-    with pytest.raises(DataError) as caught:
-        Forecaster(encoder, decoder).forecast(batch_of(real[:1]))
-    assert sentence in str(caught.value)
+    caught = rejects("", lambda: Forecaster(encoder, decoder).forecast(batch_of(real[:1])))
+    assert sentence in str(caught)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import rejects
 from tests.model.small import assert_same, batch_of, evaluate_as, small_config, small_model
 from tests.scenes import straight
 from trajpred.data.geometry import Pose, rotate
@@ -132,8 +133,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "problem"), WRONG)
 def test_values_out_of_range_are_rejected_by_name(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        ModeDecoder(**options)
+    rejects(problem, ModeDecoder, **options)
 
 
 def test_without_refinement_layers_the_proposal_is_the_prediction(real: list[Scenario]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.model.small import batch_of
 from tests.model.systems import each_config, each_system, small
 from tests.scenes import moved
@@ -32,8 +32,7 @@ from trajpred.nn import laplacian_positional_encoding
 )
 def test_sizes_that_cannot_be_built_are_rejected_by_name(path: Path, wrong: dict[str, int]) -> None:
     [name] = wrong
-    with pytest.raises(DataError, match=f"{name}': must"):
-        small(path, **wrong)
+    rejects(f"{name}': must", small, path, **wrong)
 
 
 @each_system

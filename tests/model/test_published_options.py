@@ -11,6 +11,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 from torch import nn
 
 import trajpred.model
+from tests.conftest import rejects
 from tests.model.small import batch_of
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -178,8 +179,7 @@ def test_wrong_options_are_rejected_at_construction(encoder: str) -> None:
     with pytest.raises(ArgumentError, match="conact"):
         parsed(encoder, {"conact": True})
     config = {"class_path": f"trajpred.model.{encoder}", "init_args": {"dim": 16, "conact": True}}
-    with pytest.raises(DataError, match="conact"):
-        LitForecaster.build({"encoder": config, "decoder": DECODER})
+    rejects("conact", LitForecaster.build, {"encoder": config, "decoder": DECODER})
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.model.small import batch_of, evaluate_as
 from tests.model.systems import CONFIGS, small
 from trajpred.data.geometry import POSE_SCALE, relative_pose
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
-from trajpred.errors import DataError
 from trajpred.features.config import EDGE_POSE, HISTORY, VALID
 from trajpred.model import SceneEncoder, StarSceneEncoder
 from trajpred.model.scene_encoder import AgentEncoder, TokenEncoder, TokenGraph
@@ -117,8 +116,7 @@ def test_encoders_without_attention_read_out_say_so(real: list[Scenario]) -> Non
         pass
 
     assert not MyEncoder().has_attention
-    with pytest.raises(DataError, match="MyEncoder does not report attention"):
-        MyEncoder().attention_weights(batch_of(real[:1]))
+    rejects("MyEncoder does not report attention", lambda: MyEncoder().attention_weights(batch_of(real[:1])))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 import torch
 
+from tests.conftest import rejects
 from tests.onboard.conftest import WRONG_SIZES, edit, replace_file
 from trajpred.errors import DataError
 from trajpred.onboard import Bundle, OnboardForecaster
@@ -49,15 +50,13 @@ def test_zip_file_equals_folder(bundle: Path, tmp_path: Path) -> None:
     assert isinstance(load_predictor(file), BundlePredictor)
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match=r"bundle\.zip"):
-        Bundle(file)
+    rejects(r"bundle\.zip", Bundle, file)
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", MANIFEST])
 def test_missing_file(copy: Path, name: str) -> None:
     (copy / name).unlink()
-    with pytest.raises(DataError, match=name):
-        OnboardForecaster(copy)
+    rejects(name, OnboardForecaster, copy)
 
 
 @pytest.mark.parametrize("name", ["lane_encoder.onnx", "example.npz"])
@@ -65,8 +64,7 @@ def test_file_with_another_hash_is_rejected(copy: Path, name: str) -> None:
     content = bytearray((copy / name).read_bytes())
     content[len(content) // 2] ^= 1
     (copy / name).write_bytes(content)
-    with pytest.raises(DataError, match=f"{name}.*damaged"):
-        Bundle(copy).read(name)
+    rejects(f"{name}.*damaged", lambda: Bundle(copy).read(name))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,8 @@ def test_file_with_another_hash_is_rejected(copy: Path, name: str) -> None:
 )
 def test_invalid_manifest(copy: Path, change: Callable[[dict], object], message: str) -> None:
     edit(copy, change)
-    with pytest.raises(DataError, match=message) as error:
-        Bundle(copy)
-    assert str(error.value.file).endswith(MANIFEST)
+    error = rejects(message, Bundle, copy)
+    assert str(error.file).endswith(MANIFEST)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such files")
@@ -103,33 +100,28 @@ def test_only_files_are_read(copy: Path, name: str) -> None:
         file = copy / name
         file.rmdir() if file.is_dir() else file.unlink()
         make(file)
-        with pytest.raises(DataError, match=f"{name}.* is not a regular file"):
-            load_predictor(copy)
+        rejects(f"{name}.* is not a regular file", load_predictor, copy)
     os.mkfifo(copy / "fifo.zip")
     for load in (Bundle, load_predictor):
-        with pytest.raises(DataError, match=r"fifo\.zip"):
-            load(copy / "fifo.zip")
+        rejects(r"fifo\.zip", load, copy / "fifo.zip")
 
 
 def test_file_that_is_not_a_graph(copy: Path) -> None:
     replace_file(copy / "encoder.onnx", b"text")
-    with pytest.raises(DataError, match="cannot load graph encoder"):
-        OnboardForecaster(copy)
+    rejects("cannot load graph encoder", OnboardForecaster, copy)
 
 
 @pytest.mark.parametrize(("field", "change"), WRONG_SIZES)
 def test_sizes_that_the_graphs_do_not_have(copy: Path, field: str, change: Callable[[dict], object]) -> None:
     """A horizon of 30 would cut every mode of 60 steps in two."""
     edit(copy, change)
-    with pytest.raises(DataError, match=rf"bundle\.json, field '{field}': is .* but \w+\.onnx has"):
-        OnboardForecaster(copy)
+    rejects(rf"bundle\.json, field '{field}': is .* but \w+\.onnx has", OnboardForecaster, copy)
 
 
 @pytest.mark.parametrize(("graph", "other"), permutations(GRAPHS, 2))
 def test_graphs_that_changed_places(copy: Path, graph: str, other: str) -> None:
     replace_file(copy / f"{graph}.onnx", (copy / f"{other}.onnx").read_bytes())
-    with pytest.raises(DataError, match=rf"{graph}\.onnx, field '(inputs|outputs)': "):
-        OnboardForecaster(copy)
+    rejects(rf"{graph}\.onnx, field '(inputs|outputs)': ", OnboardForecaster, copy)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +145,9 @@ def test_paths_that_are_not_bundles(tmp_path: Path) -> None:
         file.writestr("a", "b")
     for name in ("missing", "empty", "text.zip", "other.zip"):
         assert not is_bundle(tmp_path / name)
-        with pytest.raises(DataError, match=name):
-            Bundle(tmp_path / name)
+        rejects(name, Bundle, tmp_path / name)
 
 
 def test_missing_onnxruntime_is_reported(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(DataError, match="pip install onnxruntime"):
-        OnboardForecaster(bundle)
+    rejects("pip install onnxruntime", OnboardForecaster, bundle)

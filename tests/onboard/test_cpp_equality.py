@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import INVALID_NAMES
+from tests.conftest import INVALID_NAMES, rejects
 from tests.onboard.conftest import WRONG_SIZES, edit, with_sizes
 from tests.onboard.cpp import (
     Found,
@@ -34,7 +34,6 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
-from trajpred.errors import DataError
 from trajpred.features.config import ATTRIBUTES
 from trajpred.integrations.replay import detections
 from trajpred.onboard import Detections, OnboardForecaster
@@ -312,10 +311,9 @@ def test_sizes_that_the_graphs_do_not_have(
     """The same sentence as Python's, but for the names of dynamic sizes."""
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     edit(copy, change)
-    with pytest.raises(DataError) as error:
-        OnboardForecaster(copy)
+    error = rejects("", OnboardForecaster, copy)
     done = run(program, copy, tmp_path / "none", tmp_path / "out")
-    assert (done.returncode, done.stderr) == (2, f"trajpred_arrays: {error.value}\n")
+    assert (done.returncode, done.stderr) == (2, f"trajpred_arrays: {error}\n")
     assert f"bundle.json, field '{field}': is " in done.stderr
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import rejects
 from tests.model.small import batch_of
 from tests.onboard.conftest import with_sizes
 from tests.scenes import moment
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.integrations.replay import detections
 from trajpred.onboard import Detections, OnboardEncoder, OnboardForecaster, StreamingEncoder
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -139,5 +139,4 @@ def test_bad_input_gives_a_reason(encoder: OnboardEncoder, scenes: list[Scenario
 
 
 def test_forecasts_need_a_decoder(encoder_bundle: Path) -> None:
-    with pytest.raises(DataError, match="contains the encoder alone: use OnboardEncoder"):
-        OnboardForecaster(encoder_bundle)
+    rejects("contains the encoder alone: use OnboardEncoder", OnboardForecaster, encoder_bundle)

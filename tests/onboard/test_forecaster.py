@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.onboard.conftest import with_sizes
 from tests.scenes import alone, hidden, moved
 from trajpred.data.batch import ScenarioBatch
@@ -57,8 +57,7 @@ def test_bundle_is_a_predictor(bundle: Path, predictor: CheckpointPredictor, sce
         assert_same(found, expected)
     assert onboard.name == f"{predictor.name}, onboard fp32"
     assert onboard.training == predictor.training
-    with pytest.raises(DataError, match="joint"):
-        load_predictor(bundle, joint=True)
+    rejects("joint", load_predictor, bundle, joint=True)
 
 
 def test_padding_to_fixed_sizes_changes_no_forecast(
@@ -99,8 +98,7 @@ def test_targets(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -
     rows = every.rows(part.track_id)
     np.testing.assert_allclose(part.trajectory, every.trajectory[rows], rtol=0, atol=1e-4)
     assert shared_forecaster.forecast(scene, []).trajectory.shape == (0, *every.trajectory.shape[1:])
-    with pytest.raises(DataError, match="stranger"):
-        shared_forecaster.forecast(scene, ["stranger"])
+    rejects("stranger", shared_forecaster.forecast, scene, ["stranger"])
     found = shared_forecaster.forecast(scene, ["stranger", names[0]], strict=False)
     assert found.track_id.tolist() == names[:1]
 

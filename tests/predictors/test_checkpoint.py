@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import rejects
 from tests.predictors.saved import saved
 from tests.scenes import assert_same_forecasts, in_a_mirror
 from trajpred.data.forecast import Forecast
@@ -78,8 +79,7 @@ def test_joint_forecasts_are_worlds(
     assert len(found.track_id) > 1
     with pytest.raises(DataError, match="no joint modes: take argoverse-nano, or train"):
         load_predictor(saved(tmp_path, joint=False), joint=True)
-    with pytest.raises(DataError, match="cannot be merged"):
-        load_ensemble([checkpoint, checkpoint], joint=True)
+    rejects("cannot be merged", load_ensemble, [checkpoint, checkpoint], joint=True)
 
 
 def test_ensemble_contains_the_modes_of_all_members(
@@ -96,10 +96,8 @@ def test_ensemble_contains_the_modes_of_all_members(
 
 
 def test_unknown_names_and_missing_joint_futures_are_rejected() -> None:
-    with pytest.raises(DataError, match="constant_velocity"):
-        load_predictor("nothing")
-    with pytest.raises(DataError, match="no joint futures"):
-        load_predictor("lane_following", joint=True)
+    rejects("constant_velocity", load_predictor, "nothing")
+    rejects("no joint futures", load_predictor, "lane_following", joint=True)
 
 
 class Mine(Predictor):
@@ -141,9 +139,8 @@ class Renamed(CheckpointPredictor):
 )
 def test_what_is_no_predictor_is_named(make: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PREDICTORS, "mine", make)
-    with pytest.raises(DataError) as caught:
-        load_predictor("mine")
-    assert f"predictor 'mine' {sentence}" in str(caught.value)
+    caught = rejects("", load_predictor, "mine")
+    assert f"predictor 'mine' {sentence}" in str(caught)
 
 
 @pytest.mark.parametrize("returned", [lambda _: None, tuple, lambda _: [None, None], lambda made: made[:1]])

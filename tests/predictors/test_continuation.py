@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.conftest import equal
+from tests.conftest import equal, rejects
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.predictors import load_predictor
 from trajpred.predictors.continuation import Continuation
 
@@ -110,11 +109,9 @@ def test_standing_road_users_stay_exactly_where_they_are_or_leave() -> None:
 @pytest.mark.parametrize("seconds", [0.04, 0.25])
 def test_seconds_that_are_no_whole_steps_are_refused(seconds: float) -> None:
     """The store would say that its scenarios were continued by them."""
-    with pytest.raises(DataError, match=r"continue_s.*multiple of the teacher's 0\.1 s"):
-        Continuation(TEACHER, seconds)
+    rejects(r"continue_s.*multiple of the teacher's 0\.1 s", Continuation, TEACHER, seconds)
 
 
 def test_a_teacher_with_another_step_is_refused(recording: Scenario) -> None:
     slow = Scenario.from_arrays(np.zeros((1, 4, 2)), num_observed=4, step_s=0.5)
-    with pytest.raises(DataError, match=r"has steps of 0\.5 s, the teacher of 0\.1 s"):
-        Continuation(TEACHER, 6.0)(slow)
+    rejects(r"has steps of 0\.5 s, the teacher of 0\.1 s", lambda: Continuation(TEACHER, 6.0)(slow))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import rejects
 from tests.evaluation.predictors import Scattered
 from tests.scenes import straight
 from trajpred.data.forecast import cluster_modes, join_modes
@@ -119,8 +120,7 @@ def test_only_common_tracks_of_one_scenario_and_horizon_are_merged() -> None:
         (replace(one, scenario_id="x"), "cannot be merged"),
         (replace(one, **short), "60 and 30"),
     ):
-        with pytest.raises(DataError, match=message):
-            merge([one, other])
+        rejects(message, merge, [one, other])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
@@ -128,5 +128,4 @@ def test_modes_without_a_probability_are_not_clustered(value: float) -> None:
     path = np.random.default_rng(0).normal(size=(2, 4, 6, 2))
     probability = np.full((2, 4), 0.25)
     probability[1, 2] = value
-    with pytest.raises(DataError, match=r"'probability'.*row 1$"):
-        cluster_modes(path, probability, 2)
+    rejects(r"'probability'.*row 1$", cluster_modes, path, probability, 2)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import rejects
 from tests.scenes import assert_same_forecasts
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
@@ -61,8 +62,7 @@ def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
     store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
     found = forecast_store(Marked(store.scenario_ids[4], fail), store, batch_size=2, workers=2)
     assert len([next(found), next(found)]) == 2
-    with pytest.raises(DataError, match="is too long"):
-        next(found)
+    rejects("is too long", next, found)
     assert set(multiprocessing.active_children()) <= before
 
 
@@ -70,8 +70,7 @@ def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
 def test_a_lost_process_is_reported(store_path: Path) -> None:
     store = ScenarioStore(store_path, "train")
     predictor = Marked(store.scenario_ids[3], lambda: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(DataError, match="a process died"):
-        list(forecast_store(predictor, store, batch_size=2, workers=2))
+    rejects("a process died", lambda: list(forecast_store(predictor, store, batch_size=2, workers=2)))
 
 
 @needs_fork

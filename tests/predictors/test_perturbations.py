@@ -7,13 +7,12 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, equal, run
+from tests.conftest import ROOT, equal, rejects, run
 from tests.scenes import hidden
 from tests.viz.scenes import make_scenario
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TrackCategory
-from trajpred.errors import DataError
 from trajpred.predictors.perturbations import PERTURBATIONS, perturbation, road_users, short_history, without
 
 
@@ -81,16 +80,14 @@ def test_removed_tracks_are_gone_and_nothing_else_changes(scenario: Scenario) ->
         assert np.array_equal(getattr(rest.tracks, name), getattr(tracks, name)[rows]), name
     assert equal(without(scenario, []), scenario)
     for names, match in (([scenario.focal_id], "focal"), (["AV", "nobody"], "'nobody' is not in")):
-        with pytest.raises(DataError, match=match):
-            without(scenario, names)
+        rejects(match, without, scenario, names)
 
 
 def test_nearest_is_a_road_user_at_the_last_observed_step() -> None:
     """The bus is 4.5 m from the car, the walker 6.3 m, the AV 15.9 m; the cyclist was lost before."""
     scene = make_scenario()
     assert road_users(scene, ["nearest", "AV"]) == ["bus", "AV"]
-    with pytest.raises(DataError, match="without"):
-        road_users(without(scene, ["AV", "walker", "bus"]), ["nearest"])
+    rejects("without", lambda: road_users(without(scene, ["AV", "walker", "bus"]), ["nearest"]))
     types = scene.tracks.object_type.copy()
     types[scene.tracks.index("bus")] = OBJECT_TYPES.index("construction")
     cone = replace(scene, tracks=replace(scene.tracks, object_type=types))
@@ -157,10 +154,8 @@ def test_noise_has_the_size_of_its_name(scenario: Scenario) -> None:
     both = perturbation("noise:0.1+derived-states")(scenario)
     assert equal(both, PERTURBATIONS["derived-states"](perturbation("noise:0.1")(scenario)))
     for name in ("noise:much", "noise:-1", "noise:inf", "noise:"):
-        with pytest.raises(DataError, match="must be a number of metres"):
-            perturbation(name)
-    with pytest.raises(DataError, match="only noise and slow-noise have a size"):
-        perturbation("gap:1")
+        rejects("must be a number of metres", perturbation, name)
+    rejects("only noise and slow-noise have a size", perturbation, "gap:1")
 
 
 def test_help_and_page_name_every_perturbation(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
+from tests.conftest import rejects
 from tests.predictors.random_forecasts import assert_same, random_forecast, scene, sorted_modes
 from tests.predictors.saved import saved
 from trajpred.data.forecast import Forecast
@@ -66,8 +67,7 @@ def test_file_scores_as_its_predictor(
     assert file.problems == {}
     assert not file.file.note
     if not joint:
-        with pytest.raises(DataError, match="no joint futures: it contains one track"):
-            load_predictor(out, joint=True)
+        rejects("no joint futures: it contains one track", load_predictor, out, joint=True)
         return
     again = tmp_path / "again.parquet"  # a file of worlds is a predictor of worlds
     assert predict(load_predictor(out, joint=True), store, again, "scored", progress=False) == written
@@ -157,8 +157,7 @@ def test_forecasts_that_cannot_be_written_are_rejected(tmp_path: Path) -> None:
         ([one, one], "scenario s was forecast twice"),
         ([replace(one, trajectory=one.trajectory * np.nan)], r"p\.parquet.*not finite"),
     ):
-        with pytest.raises(DataError, match=message):
-            write_predictions(tmp_path / "p.parquet", forecasts)
+        rejects(message, write_predictions, tmp_path / "p.parquet", forecasts)
     assert list(tmp_path.iterdir()) == []
     alone = marginal.of(np.array(["1"]))
     write_predictions(tmp_path / "p.parquet", [alone])

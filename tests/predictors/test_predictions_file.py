@@ -20,13 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.conftest import rejected, run
+from tests.conftest import rejected, rejects, run
 from tests.predictors.random_forecasts import F, K, assert_same, random_forecast, scene, sorted_modes
 from tests.sources.argoverse1_files import made_rows, write
 from trajpred.cli.info import describe
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.predictors import FilePredictor, load_predictor
 from trajpred.predictors.baselines import constant_velocity
@@ -44,9 +43,8 @@ def test_names_that_would_change_are_rejected(tmp_path: Path) -> None:
     row = {"scenario_id": "a", "track_id": "b", "probability": 1.0, X: [1.0], Y: [1.0]}
     for column, name in (("scenario_id", "7\0"), ("track_id", "a\nb"), ("track_id", "x" * 100_000)):
         path = write_rows(tmp_path / "odd.parquet", [row | {column: name}])
-        with pytest.raises(DataError, match=f"odd.parquet, field '{column}': must be .* printable") as caught:
-            read_predictions(path)
-        assert len(str(caught.value)) < 400
+        caught = rejects(f"odd.parquet, field '{column}': must be .* printable", read_predictions, path)
+        assert len(str(caught)) < 400
 
 
 def rows_of(*tracks: tuple[str, str], p: Sequence[float] = (0.5, 0.3, 0.2)) -> list[Row]:
@@ -258,8 +256,7 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     assert not read_predictions(path).scenario_ids
     for make in (path.unlink, path.mkdir, lambda: (path.rmdir(), path.write_text("scenario_id"))):
         make()
-        with pytest.raises(DataError, match=r"bad\.parquet"):
-            load_predictor(path)
+        rejects(r"bad\.parquet", load_predictor, path)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -272,9 +269,8 @@ def test_missing_and_unusable_columns_are_named(tmp_path: Path, column: str) -> 
         others.append((table.set_column(i, column, pa.array(["a", None, "a"])), "missing in 1 rows"))
     for other, message in others:
         pq.write_table(other, path)
-        with pytest.raises(DataError, match=rf"bad\.parquet.*{message}") as found:
-            read_predictions(path)
-        assert found.value.field == column
+        found = rejects(rf"bad\.parquet.*{message}", read_predictions, path)
+        assert found.field == column
 
 
 def test_missing_and_unknown_tracks_are_reported(tmp_path: Path) -> None:

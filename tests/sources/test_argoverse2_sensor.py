@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import feather
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from trajpred.cli.info import describe
 from trajpred.data.geometry import wrap_angle
 from trajpred.data.scenario import Scenario
@@ -270,8 +270,7 @@ def test_unusable_logs_are_described_in_one_sentence(
     raw: Path, file: str, damage: Callable[[pa.Table], pa.Table], problem: str
 ) -> None:
     change(only_log(raw) / file, damage)
-    with pytest.raises(DataError, match=problem):
-        argoverse2_sensor.read(argoverse2_sensor.discover(raw)["val"][0])
+    rejects(problem, lambda: argoverse2_sensor.read(argoverse2_sensor.discover(raw)["val"][0]))
 
 
 def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
@@ -280,8 +279,7 @@ def test_logs_of_the_test_split_have_no_annotations(tmp_path: Path) -> None:
     (log / "map" / "log_map_archive_log____PIT_city_1.json").write_text("{}")
     (log / POSES).write_bytes(b"")
     [window] = argoverse2_sensor.discover(tmp_path)["test"]
-    with pytest.raises(DataError, match=r"log: has no annotations \(annotations.feather"):
-        argoverse2_sensor.read(window)
+    rejects(r"log: has no annotations \(annotations.feather", argoverse2_sensor.read, window)
 
 
 def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
@@ -293,7 +291,5 @@ def test_damaged_files_and_empty_folders_are_described(raw: Path) -> None:
     ):
         file.write_text(content)
         window = argoverse2_sensor.discover(raw)["val"][0]
-        with pytest.raises(DataError, match=problem):
-            argoverse2_sensor.read(window)
-    with pytest.raises(DataError, match="no scenarios; expected"):
-        SOURCES["argoverse2-sensor"].scenarios(raw / "val")
+        rejects(problem, argoverse2_sensor.read, window)
+    rejects("no scenarios; expected", SOURCES["argoverse2-sensor"].scenarios, raw / "val")

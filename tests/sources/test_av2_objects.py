@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
 from av2.map.map_api import ArgoverseStaticMap
 
-from tests.conftest import equal
+from tests.conftest import equal, rejects
 from tests.sources.argoverse2_files import sample_scene
-from trajpred import DataError, LaneMap, from_av2, to_av2
+from trajpred import LaneMap, from_av2, to_av2
 from trajpred.sources.argoverse2 import read_scenario
 
 
@@ -79,9 +78,7 @@ def test_invalid_objects_are_named() -> None:
         ((theirs, "map.json"), "ArgoverseStaticMap"),
         ((other_unit,), "timestamps_ns': must be nanoseconds"),
     ):
-        with pytest.raises(DataError, match=problem):
-            from_av2(*objects)
+        rejects(problem, from_av2, *objects)
     for heading in (float("nan"), None):
         theirs.tracks[0].object_states[0].heading = heading
-        with pytest.raises(DataError, match="heading"):
-            from_av2(theirs)
+        rejects("heading", from_av2, theirs)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import trajpred.sources.download as module
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.sources.s3_server import BUCKET, FILES, PREFIX, Server, Stored, s3_server
 from trajpred.cli.main import main
 from trajpred.errors import DataError
@@ -136,9 +136,7 @@ def test_files_uploaded_in_parts_are_verified_by_size(server: Server, tmp_path: 
 def test_invalid_arguments_are_reported_in_one_sentence(
     server: Server, tmp_path: Path, options: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(DataError, match=problem) as caught:
-        get(server, tmp_path / "out", **({"endpoint": server.url} | options))
-    assert "\n" not in str(caught.value)
+    rejects(problem, get, server, tmp_path / "out", **({"endpoint": server.url} | options))
     assert not (tmp_path / "out").exists()
 
 
@@ -158,8 +156,7 @@ def test_too_little_space_is_reported_before_the_first_file(
     blocks = 4096 * sum(-(-size // 4096) for size in missing)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - blocks + 1, blocks - 1))
     server.requests.clear()
-    with pytest.raises(DataError, match=r"not enough disk space: 24 files of 0\.00 GB are missing"):
-        get(server, tmp_path)
+    rejects(r"not enough disk space: 24 files of 0\.00 GB are missing", get, server, tmp_path)
     assert set(server.requests) == {"list"}
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - blocks, blocks))
     assert get(server, tmp_path).fetched == len(missing)
@@ -212,8 +209,7 @@ def test_the_download_is_given_up_when_every_file_fails(
 ) -> None:
     monkeypatch.setattr(module, "_MAX_IN_A_ROW", 5)
     server.faults = {path: ["drop"] * 99 for path in FILES}
-    with pytest.raises(DataError, match="5 files in a row failed"):
-        get(server, tmp_path, retries=1)
+    rejects("5 files in a row failed", get, server, tmp_path, retries=1)
     assert sum(server.requests[path] for path in FILES) < 2 * len(FILES)
 
 
@@ -258,5 +254,4 @@ def test_the_command_reports_what_failed(
 
 def test_a_missing_client_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(DataError, match="pip install 'obstore"):
-        download(tmp_path)
+    rejects("pip install 'obstore", download, tmp_path)

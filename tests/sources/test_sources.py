@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, rejects, run
 from trajpred.cli.info import describe
 from trajpred.data.registry import GROUP, load_plugin
-from trajpred.errors import DataError
 from trajpred.sources import SOURCES, Source, find_source
 from trajpred.store import ScenarioStore
 from trajpred.store.reader import prepare_command, read_manifest
@@ -144,10 +143,9 @@ def test_registered_sources_are_found(site: Path) -> None:
     ],
 )
 def test_faulty_sources_are_reported_when_requested(site: Path, name: str, message: str) -> None:
-    with pytest.raises(DataError) as caught:
-        find_source(name)
-    assert caught.value.field == "source"
-    assert message in str(caught.value)
+    caught = rejects("", find_source, name)
+    assert caught.field == "source"
+    assert message in str(caught)
 
 
 def test_options_of_a_source_are_options_of_prepare(

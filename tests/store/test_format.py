@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.conftest import SAMPLE
+from tests.conftest import SAMPLE, rejects
 from tests.store.scenarios import ORIGIN, full_map, made
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
-from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover, read
 from trajpred.store import ScenarioStore, prepare
 from trajpred.store.format import POLYLINES, decode, encode_batch, encode_row
@@ -183,18 +182,15 @@ def with_unknown(field: str) -> Scenario:
 def test_distances_beyond_int32_and_unknown_states_are_rejected_by_name(
     field: str, scenario: Scenario
 ) -> None:
-    with pytest.raises(DataError, match=f"field '{field}'"):
-        encode_row(scenario, heights=False)
+    rejects(f"field '{field}'", encode_row, scenario, heights=False)
 
 
 def test_oversized_rows_and_shards_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     row = encode_row(made(), heights=False)
     row["valid"] = np.broadcast_to(np.True_, (2**31,))  # takes no memory
-    with pytest.raises(DataError, match="shard_size"):
-        encode_batch([row])
+    rejects("shard_size", encode_batch, [row])
     monkeypatch.setattr("trajpred.store.format.MAX_BYTES", 500)
-    with pytest.raises(DataError, match="more than 500"):
-        encode_row(made(), heights=False)
+    rejects("more than 500", lambda: encode_row(made(), heights=False))
 
 
 def test_bytes_per_argoverse_2_scenario(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
-from tests.conftest import ROOT, SAMPLE, equal, tree
+from tests.conftest import ROOT, SAMPLE, equal, rejects, tree
 from tests.store.scenarios import OPTIONS
 from trajpred.errors import DataError
 from trajpred.sources.argoverse2 import discover
@@ -71,8 +71,7 @@ def test_a_store_that_a_full_disk_keeps_from_being_replaced_stays_readable(
     other = OPTIONS | {"heights": True, "shard_size": 2}
     with monkeypatch.context() as patch:
         fill_up(patch, complete)
-        with pytest.raises(DataError, match="No space left on device"):
-            prepare("argoverse2", SAMPLE, copy, overwrite=True, **other)
+        rejects("No space left on device", prepare, "argoverse2", SAMPLE, copy, overwrite=True, **other)
     for split, scenarios in before.items():
         assert all(map(equal, ScenarioStore(copy, split), scenarios))
     prepare("argoverse2", SAMPLE, copy, overwrite=True, **other)
@@ -85,8 +84,7 @@ def test_a_worker_that_outlives_its_run_changes_nothing(sample_store: Path, copy
         config = {"source": "argoverse2", "heights": True}
         scenarios = discover(SAMPLE)["val"][:3]
         late = ShardJob(config, SAMPLE, scenarios, copy / "val" / "shard-00000.json", scratch)
-    with pytest.raises(DataError, match="cannot be written"):
-        run_job(late)
+    rejects("cannot be written", run_job, late)
     assert tree(copy) == tree(sample_store)
 
 
@@ -125,8 +123,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(sample_store: Path, tmp_path: Pa
     unfinished = list(tmp_path.glob(".unfinished-*/*"))
     assert unfinished
     assert len(list(tmp_path.glob("*/*"))) - len(unfinished) == replaced
-    with pytest.raises(DataError, match="no store here"):
-        ScenarioStore(tmp_path, "train")
+    rejects("no store here", ScenarioStore, tmp_path, "train")
     prepare("argoverse2", SAMPLE, tmp_path, **OPTIONS)
     assert tree(tmp_path) == tree(sample_store)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import SAMPLE, equal, tree
+from tests.conftest import SAMPLE, equal, rejects, tree
 from tests.store.scenarios import OPTIONS, made, manifest, stamps, unsigned
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.scenario import Scenario
@@ -59,20 +59,17 @@ def test_invalid_options_are_rejected_before_writing(
 ) -> None:
     store = tmp_path / "store"
     options = {"source": "argoverse2", "raw": SAMPLE, "store": store} | OPTIONS
-    with pytest.raises(DataError) as caught:
-        prepare(**(options | changes))
-    assert caught.value.field == field
+    caught = rejects("", prepare, **(options | changes))
+    assert caught.field == field
     assert not store.exists()
 
 
 def test_raw_folder_and_files_are_no_target(raw_copy: Path, tmp_path: Path) -> None:
     before = tree(raw_copy)
-    with pytest.raises(DataError, match="another folder"):
-        prepare("argoverse2", raw_copy, raw_copy / "train" / "..", **OPTIONS)
+    rejects("another folder", prepare, "argoverse2", raw_copy, raw_copy / "train" / "..", **OPTIONS)
     assert tree(raw_copy) == before
     (tmp_path / "store").write_text("a file")
-    with pytest.raises(DataError, match="cannot be written"):
-        prepare("argoverse2", raw_copy, tmp_path / "store", **OPTIONS)
+    rejects("cannot be written", prepare, "argoverse2", raw_copy, tmp_path / "store", **OPTIONS)
 
 
 @pytest.mark.parametrize("good", [[], [3, 4, 5], [0, 8]], ids=str)
@@ -122,9 +119,8 @@ def test_invalid_listings_of_a_source_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discover: Any, message: str
 ) -> None:
     monkeypatch.setitem(SOURCES, "made", Source(discover, fail))
-    with pytest.raises(DataError) as caught:
-        prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
-    assert message in str(caught.value)
+    caught = rejects("", prepare, "made", tmp_path, tmp_path / "store", **OPTIONS)
+    assert message in str(caught)
     assert not (tmp_path / "store").exists()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SAMPLE, tree
+from tests.conftest import SAMPLE, rejects, tree
 from tests.store.scenarios import OPTIONS, changed, flip, made, manifest, only, stamps, unsigned
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
@@ -121,13 +121,11 @@ def test_splits_of_other_options_are_not_lost(raw_copy: Path, copy: Path) -> Non
     before = tree(copy)
     heights = OPTIONS | {"heights": True}
     for message, options in (("heights False", heights), ("shard_size 3", OPTIONS | {"shard_size": 2})):
-        with pytest.raises(DataError, match=f"{message}.*--overwrite"):
-            prepare("argoverse2", val, copy, **options)
+        rejects(f"{message}.*--overwrite", prepare, "argoverse2", val, copy, **options)
         assert tree(copy) == before
     extend = Continuation("argoverse-nano", 1.0)
     command = r"prepared with `trajpred prepare --source argoverse2 [^`]*`"
-    with pytest.raises(DataError, match=command):
-        prepare("argoverse2", val, copy, extend=extend, **OPTIONS)
+    rejects(command, prepare, "argoverse2", val, copy, extend=extend, **OPTIONS)
     prepare("argoverse2", val, copy, overwrite=True, **heights)
     assert list(manifest(copy)["splits"]) == ["val"]
     assert not list(copy.glob("train/*"))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import SAMPLE, equal
+from tests.conftest import SAMPLE, equal, rejects
 from tests.scenes import assert_same
 from tests.store.scenarios import OPTIONS, full_map, made
 from trajpred.data.batch import ScenarioBatch
@@ -57,8 +57,7 @@ def test_batches_of_different_windows_and_rows_out_of_range_are_rejected(raw: Ra
     prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
     store = ScenarioStore(tmp_path / "store", "train")
     assert len(store.batch([0, 2])) == 2
-    with pytest.raises(DataError, match="window lengths differ"):
-        store.batch([0, 1])
+    rejects("window lengths differ", store.batch, [0, 1])
     with pytest.raises(DataError, match="mixes window lengths"):
         _ = store.lengths
     with pytest.raises(DataError):
@@ -78,8 +77,7 @@ def test_rows_ids_and_lengths_agree_also_in_a_pickled_store(sample_store: Path) 
     for row in np.random.default_rng(0).permutation(len(store)):
         assert equal(store[row], scenarios[row])
         assert store.index(scenarios[row].scenario_id) == row
-    with pytest.raises(DataError, match="missing"):
-        store.index("missing")
+    rejects("missing", store.index, "missing")
     content = pickle.dumps(store)
     assert len(content) < 10_000
     assert equal(pickle.loads(content)[7], scenarios[7])
@@ -157,12 +155,10 @@ def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Pat
     for first in ("val", "train2"):
         [(_, rows)] = find_scenarios(copy, [name], first)
         assert rows.split == first
-    with pytest.raises(DataError, match="no split holds scenario 'missing'"):
-        find_scenarios(sample_store, ["missing"])
+    rejects("no split holds scenario 'missing'", find_scenarios, sample_store, ["missing"])
     several = [name for name in sorted(ids) if name.startswith("0a")]
     names = ", ".join(several)
-    with pytest.raises(DataError, match=f"{len(several)} scenarios start with '0a': {names}"):
-        find_scenarios(sample_store, ["0a"])
+    rejects(f"{len(several)} scenarios start with '0a': {names}", find_scenarios, sample_store, ["0a"])
 
 
 def test_the_store_is_in_the_users_cache_if_the_repository_is_read_only(
@@ -204,5 +200,4 @@ def test_a_user_without_a_home_has_the_store_in_a_temporary_folder(
     assert store_of_sample(raw).is_relative_to(temporary)
     temporary.touch()
     monkeypatch.setattr("trajpred.store.sample.sample_store", lambda: temporary / "store")
-    with pytest.raises(DataError, match=r"and give --data\.store"):
-        require_sample_store("--data.store")
+    rejects(r"and give --data\.store", require_sample_store, "--data.store")

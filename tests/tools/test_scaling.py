@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.conftest import rejects
 from tools.scaling import draw, fit, main, table
-from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, write_results
 
 FULL = 8_000
@@ -54,12 +54,9 @@ def test_intervals_cover_scenes_that_spread() -> None:
 
 
 def test_other_scenes_and_too_few_sizes_are_refused() -> None:
-    with pytest.raises(DataError, match="three numbers of training scenes"):
-        fit([result(0.25), result(0.5), result(0.5)], 9)
-    with pytest.raises(DataError, match="same validation scenes"):
-        fit([result(0.25), result(0.5), result(1.0, name="t")], 9)
-    with pytest.raises(DataError, match="'scenes': must be at least those of the results, 8,000"):
-        fit(results(), 7_999)
+    rejects("three numbers of training scenes", lambda: fit([result(0.25), result(0.5), result(0.5)], 9))
+    rejects("same validation scenes", lambda: fit([result(0.25), result(0.5), result(1.0, name="t")], 9))
+    rejects("'scenes': must be at least those of the results, 8,000", lambda: fit(results(), 7_999))
 
 
 def test_command_prints_a_row_for_each_run_and_draws(

@@ -9,10 +9,9 @@ import pytest
 import torch
 import yaml
 
-from tests.conftest import run
+from tests.conftest import rejects, run
 from tests.model.small import checkpoint_of, largest_change, small_model
 from tools.ship import in_half, main, ship
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, pretrained
@@ -86,8 +85,7 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     assert "starting with big/version_3/last" in card
     assert b"/home/me" not in (folder / f"{NAME}.pt").read_bytes()
     assert "| constant_velocity |" in card
-    with pytest.raises(DataError, match="--overwrite"):
-        ship(checkpoint, NAME, val)
+    rejects("--overwrite", ship, checkpoint, NAME, val)
     header = yaml.safe_load(card.split("---\n")[1])
     [result] = header["model-index"][0]["results"]
     assert (header["license"], result["dataset"]["type"]) == ("cc-by-nc-sa-4.0", "argoverse2")
@@ -105,13 +103,10 @@ def test_what_must_not_ship_is_rejected_and_nothing_written(
     checkpoint: Path, folder: Path, val: ScenarioStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("../out", "Upper", "", "constant_velocity", "a b"):
-        with pytest.raises(DataError, match="lower-case"):
-            ship(checkpoint, name, val)
-    with pytest.raises(DataError, match=r"0\.0\d+ m .*1e-06"):
-        ship(checkpoint, NAME, val, tolerance_m=1e-6)
+        rejects("lower-case", ship, checkpoint, name, val)
+    rejects(r"0\.0\d+ m .*1e-06", ship, checkpoint, NAME, val, tolerance_m=1e-6)
     monkeypatch.setattr("tools.ship.MAX_BYTES", 1000)
-    with pytest.raises(DataError, match=r"0\.\d MB, more than 0\.001"):
-        ship(checkpoint, NAME, val, half=False)
+    rejects(r"0\.\d MB, more than 0\.001", ship, checkpoint, NAME, val, half=False)
     assert list(folder.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from trajpred.errors import DataError
+from tests.conftest import rejects
 from trajpred.training.batch_sampler import BLOCK, WINDOW, BatchKey, OrderedBatches, SceneSizes, TrainBatches
 
 
@@ -53,8 +53,7 @@ def test_every_epoch_holds_every_scenario_once_over_all_processes(
     sizes = sizes_of(count, seed)
     limit = 1e9 * gigabytes
     if min(count, batch_size) < world:
-        with pytest.raises(DataError, match=f"devices {count}$|batch_size"):
-            TrainBatches(sizes, batch_size, seed, limit, 0, world)
+        rejects(f"devices {count}$|batch_size", TrainBatches, sizes, batch_size, seed, limit, 0, world)
         return
     ranks = [TrainBatches(sizes, batch_size, seed, limit, rank, world) for rank in range(world)]
     for epoch in range(2):

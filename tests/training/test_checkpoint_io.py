@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.conftest import rejects
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.training.checkpoint_io import AtomicCheckpointIO, BestCheckpoint, newest_checkpoint
@@ -121,13 +122,10 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
         newest_checkpoint(best)  # which previous.ckpt does not stand in for
     for path in (last, tmp_path / "previous.ckpt"):
         path.write_bytes(b"PK")
-    with pytest.raises(DataError, match="previous"):
-        newest_checkpoint(tmp_path)
+    rejects("previous", newest_checkpoint, tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no last"):
-        newest_checkpoint(tmp_path / "empty")
-    with pytest.raises(DataError, match="no such run"):
-        newest_checkpoint(tmp_path / "absent")
+    rejects("holds no last", newest_checkpoint, tmp_path / "empty")
+    rejects("no such run", newest_checkpoint, tmp_path / "absent")
 
 
 def best_of(folder: Path) -> BestCheckpoint:

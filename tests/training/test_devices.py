@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.conftest import rejects
 from tests.training.command import call
 from trajpred.errors import DataError
 from trajpred.training import distributed, train
@@ -82,8 +83,7 @@ def devices_of_command(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         raise DataError("stop")
 
     monkeypatch.setattr(train, "choose_devices", choose)
-    with pytest.raises(DataError, match="stop"):
-        train.train(sys.argv[2:])
+    rejects("stop", train.train, sys.argv[2:])
     [choice] = choices
     return choice
 
@@ -109,8 +109,7 @@ def test_a_call_from_python_stays_in_its_process(monkeypatch: pytest.MonkeyPatch
 def test_the_gpu_is_used_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (choose_accelerator("auto"), choose_accelerator("tpu")) == ("cpu", "tpu")
     for name, problem in (("gpu", "there is no GPU"), ("mps", "Apple's GPUs lack float64")):
-        with pytest.raises(DataError, match=rf"--trainer\.accelerator {name}: {problem}"):
-            choose_accelerator(name)
+        rejects(rf"--trainer\.accelerator {name}: {problem}", choose_accelerator, name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (choose_accelerator("auto"), choose_accelerator("cuda")) == ("gpu", "cuda")
     assert chosen() == {"accelerator": "gpu"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.integrations.recordings import write_ind
 from trajpred.cli.training_report import report
 from trajpred.errors import DataError
@@ -94,8 +94,7 @@ def test_what_the_user_sets_wins_as_long_as_all_weights_are_used(
         "--model.encoder.layers=1": r"14 of its 181 weights .* \(model.encoder.layers is 1, theirs 2\)",
         "--model.step_s=0.4": r"model.step_s is 0.4, theirs 0.1: leave it out, the data are resampled",
     }.items():
-        with pytest.raises(DataError, match=f"^argoverse-nano: .*{sentence}"):
-            config_of(wrong, "--weights=argoverse-nano", data)
+        rejects(f"^argoverse-nano: .*{sentence}", config_of, wrong, "--weights=argoverse-nano", data)
 
 
 def test_weights_import_nothing_that_they_name(

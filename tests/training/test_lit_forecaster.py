@@ -14,6 +14,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from tests.conftest import rejects
 from tests.model.small import TOLERANCE, batch_of, small_config, small_model
 from tests.model.systems import DEFAULT_MODEL
 from tests.training.runs import SMALL_SCENES, trainer
@@ -151,8 +152,7 @@ def test_an_auxiliary_loss_has_the_weight_of_the_config(
         assert float(added) == pytest.approx(0.25 * weight, abs=1e-5)
         assert after["extra"] == 0.25
     auxiliary = {"mode": torch.tensor(0.25)}
-    with pytest.raises(DataError, match="auxiliary_losses': mode is the name of another loss"):
-        model.losses(batch)
+    rejects("auxiliary_losses': mode is the name of another loss", model.losses, batch)
     with pytest.raises(DataError, match=r"model.loss.auxiliary.jerk': no such loss; the model has: none"):
         small_model(loss={"auxiliary": {"jerk": 1.0}}).losses(batch)
 
@@ -216,5 +216,4 @@ def test_joint_futures_are_trained_in_every_so_many_steps(store_path: Path, tmp_
     data = SceneData(store_path, batch_size=2)
     trainer(tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[joint]).fit(model, data)
     assert joint.steps == [0, 3]
-    with pytest.raises(DataError, match="joint_every"):
-        LitForecaster.build(small_config(joint_every=0))
+    rejects("joint_every", lambda: LitForecaster.build(small_config(joint_every=0)))

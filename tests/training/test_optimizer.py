@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import nn
 from torch_geometric.data import HeteroData
 
+from tests.conftest import rejects
 from tests.model.small import small_model
 from tests.training.runs import SMALL_SCENES, trainer
 from trajpred.errors import DataError
@@ -53,8 +54,7 @@ def test_the_rate_rises_linearly_and_decays_as_a_cosine() -> None:
 
 @pytest.mark.parametrize("name", ["warmup", "final"])
 def test_shares_are_not_steps(name: str) -> None:
-    with pytest.raises(DataError, match="is a share and must be at most 1, is 500"):
-        OptimizerConfig(**{name: 500})
+    rejects("is a share and must be at most 1, is 500", OptimizerConfig, **{name: 500})
 
 
 def test_a_run_without_an_end_has_no_schedule(store_path: Path, tmp_path: Path) -> None:
@@ -141,9 +141,8 @@ def test_a_non_finite_number_stops_training_by_name_before_it_is_saved(
     store_path: Path, tmp_path: Path, harm: Any, cause: str
 ) -> None:
     at = HarmAt(3, harm)
-    with pytest.raises(DataError) as error:
-        fit(store_path, tmp_path, at)
-    message = str(error.value)
+    error = rejects("", fit, store_path, tmp_path, at)
+    message = str(error)
     assert message.startswith("training stopped at step 3 (epoch 1), ")
     assert cause in message
     named = ", ".join(at.scenarios[:4])

@@ -14,6 +14,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from tests.conftest import rejects
 from tests.model.small import small_model
 from tests.training.command import SignalAt
 from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, fit, trainer
@@ -56,8 +57,7 @@ def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(store_path: Pa
 
 def test_accumulated_batches_are_not_larger_ones(store_path: Path, tmp_path: Path) -> None:
     within = train(store_path, tmp_path, 1, batch_size=2, accumulate=2)
-    with pytest.raises(DataError, match="needs the same accumulate_grad_batches: 2"):
-        train(store_path, tmp_path, 2, within, batch_size=4)
+    rejects("needs the same accumulate_grad_batches: 2", train, store_path, tmp_path, 2, within, batch_size=4)
 
 
 @pytest.mark.parametrize("gigabytes", [None, 0.701])
@@ -73,8 +73,7 @@ def test_a_run_of_two_processes_resumes_within_an_epoch_with_one_if_its_steps_ar
     if gigabytes is None:
         train(store_path, tmp_path, 2, within, batch_size=4, memory_gb=gigabytes)
         return
-    with pytest.raises(DataError, match="same processes: 2"):
-        train(store_path, tmp_path, 2, within, batch_size=4, memory_gb=gigabytes)
+    rejects("same processes: 2", train, store_path, tmp_path, 2, within, batch_size=4, memory_gb=gigabytes)
 
 
 def test_the_order_of_batches_depends_on_the_training_split_of_the_store_only() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import ROOT
-from trajpred.errors import DataError
+from tests.conftest import ROOT, rejects
 from trajpred.training.train import train
 
 CPU = ROOT / "configs" / "trainer" / "cpu.yaml"
@@ -66,10 +65,8 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
     ],
 )
 def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: str) -> None:
-    with pytest.raises(DataError) as error:
-        train(settings.split())
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
+    error = rejects("", train, settings.split())
+    assert sentence in str(error)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +105,14 @@ def test_a_wrong_key_names_its_config_file(content: str, sentence: str, tmp_path
     wrong = tmp_path / "wrong.yaml"
     right.write_text("trainer: {max_epochs: 1}")
     wrong.write_text(content)
-    with pytest.raises(DataError) as error:
-        train(["--config", str(right), f"--config={wrong}"])
-    assert str(error.value).startswith(f"{wrong}")
-    assert sentence in str(error.value)
+    error = rejects("", train, ["--config", str(right), f"--config={wrong}"])
+    assert str(error).startswith(f"{wrong}")
+    assert sentence in str(error)
 
 
 def test_the_file_of_a_part_of_the_settings_is_checked_too(tmp_path: Path) -> None:
     (tmp_path / "model.yaml").write_text(LISTS)
-    with pytest.raises(DataError, match=r"model\.yaml: has more than 100,000 values"):
-        train(["--model", str(tmp_path / "model.yaml")])
+    rejects(r"model\.yaml: has more than 100,000 values", train, ["--model", str(tmp_path / "model.yaml")])
 
 
 def test_unusable_config_files_are_noticed_before_torch_is_imported(tmp_path: Path) -> None:
@@ -150,8 +145,7 @@ def test_values_that_only_yaml_can_write_are_answered_in_one_sentence(
     settings: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-    with pytest.raises(DataError, match=sentence):
-        train(["--config", str(tmp_path / "config.yaml")])
+    rejects(sentence, train, ["--config", str(tmp_path / "config.yaml")])
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
+from tests.conftest import rejects
 from tests.scenes import assert_same_forecasts
 from tests.viz.scenes import OBSERVED, make_map, make_scenario
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.perturbations import without
 from trajpred.viz.explore import apply, at_step, scenario_on
@@ -87,16 +87,14 @@ def test_lanes_are_taken_away() -> None:
     assert len(changed.map.crossing_id) == len(changed.map.drivable_area_id) == 1
     alone = scenario_on(changed.map, "road")
     assert alone.tracks.position[0, -1] == pytest.approx(make_map().centerline[0][1])
-    with pytest.raises(DataError, match="has no lanes"):
-        scenario_on(LaneMap(), "nowhere")
+    rejects("has no lanes", lambda: scenario_on(LaneMap(), "nowhere"))
 
 
 def test_an_earlier_time_predicts_what_was_predicted_then(model: Predictor, real_scene: Scenario) -> None:
     then = at_step(real_scene, 38)
     assert_same_forecasts(model([then]), model([real_scene.window(later=-12)]), 2e-3, 2e-3)
     for observed in 0, 51:
-        with pytest.raises(DataError, match="must be 1 to 50 steps"):
-            at_step(real_scene, observed)
+        rejects("must be 1 to 50 steps", at_step, real_scene, observed)
 
 
 #: Edits that cannot be applied, and what the sentence must contain.
@@ -124,9 +122,8 @@ WRONG: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("edits", "sentence"), WRONG)
 def test_wrong_edits_are_named(edits: Any, sentence: str) -> None:
-    with pytest.raises(DataError) as caught:
-        apply(make_scenario(map=make_map()), edits)
-    assert sentence in str(caught.value)
+    caught = rejects("", lambda: apply(make_scenario(map=make_map()), edits))
+    assert sentence in str(caught)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image, ImageSequence
 
+from tests.conftest import rejects
 from tests.viz.scenes import BARE, FUTURE, OBSERVED, make_forecast, make_scenario
 from trajpred.data.geometry import unit_vector
 from trajpred.data.scenario import Scenario
@@ -209,8 +210,7 @@ def test_other_encoders_serve_and_other_formats_are_rejected(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setattr(film_file.shutil, "which", lambda name: f"/bin/{name}")
     assert film_file.find_encoder() == "/bin/ffmpeg"
-    with pytest.raises(DataError, match=r"\.gif or \.mp4"):
-        write_film(Path("a.webm"), make_pictures(2), fps=10.0)
+    rejects(r"\.gif or \.mp4", lambda: write_film(Path("a.webm"), make_pictures(2), fps=10.0))
 
 
 class Breaks(Sequence[np.ndarray]):
@@ -231,8 +231,7 @@ def test_a_failure_leaves_the_old_film(tmp_path: Path, suffix: str) -> None:
         pytest.importorskip("imageio_ffmpeg")
     path = tmp_path / f"a.{suffix}"
     path.write_text("the old film")
-    with pytest.raises(DataError, match="no tenth picture"):
-        write_film(path, Breaks(), fps=10.0)
+    rejects("no tenth picture", lambda: write_film(path, Breaks(), fps=10.0))
     assert path.read_text() == "the old film"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -248,8 +247,7 @@ def test_what_ffmpeg_says_is_reported(
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     pictures = make_pictures(1, size) * 200
-    with pytest.raises(DataError, match=r"ffmpeg could not write it \(no space\)"):
-        write_film(tmp_path / "a.mp4", pictures, fps=10.0)
+    rejects(r"ffmpeg could not write it \(no space\)", write_film, tmp_path / "a.mp4", pictures, fps=10.0)
     full = "Error writing trailer: No space left on device"
     program.write_text(program.read_text().replace("no space", full))
     with pytest.raises(OSError, match=r"No space left on device: '.*a\.mp4'"):

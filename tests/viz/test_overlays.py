@@ -9,10 +9,10 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
+from tests.conftest import rejects
 from tests.viz.scenes import artists, legend_of, lines, make_forecast, make_scenario, text
 from trajpred.data.forecast import Attention
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.viz import WhatIf, draw_scene
 from trajpred.viz.map_layer import lane_line
 from trajpred.viz.overlays import MIN_STRENGTH, mean_shift
@@ -100,5 +100,4 @@ def test_mean_shift_weights_modes_by_probability() -> None:
     # Modes have no order.
     shuffled = replace(moved, trajectory=moved.trajectory[:, ::-1], probability=moved.probability[:, ::-1])
     assert mean_shift(original, shuffled, "car") == pytest.approx(np.full(30, 1.5))
-    with pytest.raises(DataError, match="'bus'"):
-        mean_shift(original, moved, "bus")
+    rejects("'bus'", mean_shift, original, moved, "bus")

@@ -16,6 +16,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from tests.conftest import rejects
 from tests.viz.scenes import (
     BARE,
     FUTURE,
@@ -33,7 +34,6 @@ from trajpred.data.forecast import Attention, Forecast
 from trajpred.data.geometry import to_global
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, TYPICAL_SIZE
-from trajpred.errors import DataError
 from trajpred.viz import draw_scene, plot_scenario, save_scene
 from trajpred.viz.agent_layer import RECTANGLE, agent_outlines
 from trajpred.viz.overlays import WhatIf
@@ -166,8 +166,7 @@ def test_invalid_arguments_are_rejected(scene: Scenario, forecast: Forecast, att
         ("combined with what_if", {"forecast": forecast, "what_if": what_if, "joint_mode": 0}),
         ("'car'", {"forecast": forecast, "what_if": not_focal}),
     ):
-        with pytest.raises(DataError, match=match):
-            draw_scene(scene, **arguments)  # type: ignore[arg-type]
+        rejects(match, draw_scene, scene, **arguments)
 
 
 def test_known_sizes_are_drawn_in_pictures_and_on_the_page(scene: Scenario) -> None:
