@@ -79,6 +79,17 @@ def rejects(match: str, call: Callable[..., object], /, *given: object, **named:
     return caught.value
 
 
+def install_package(folder: Path, package: str, modules: dict[str, str], points: str) -> Path:
+    """Create the files of an installed package; its entry points are lines of TOML."""
+    info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[trajpred.plugins]\n{points}\n".replace('"', ""))
+    for name, content in modules.items():
+        (folder / f"{name}.py").write_text(content)
+    return folder
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder."""
     return {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import ROOT, SAMPLE, rejects, run
+from tests.conftest import ROOT, SAMPLE, install_package, rejects, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
 from trajpred.data.registry import Registry, import_words, imported, load_module, load_plugin, register
@@ -24,26 +24,15 @@ from trajpred.store import ScenarioStore
 PAGE = ROOT / "docs" / "how-to" / "own-model.md"
 
 
-def install(folder: Path, modules: dict[str, str], points: str) -> None:
-    """Create the files of an installed package."""
-    info = folder / "my_lab-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-lab\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(points)
-    for name, content in modules.items():
-        (folder / f"{name}.py").write_text(content)
-
-
 @pytest.fixture
 def documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None) -> Iterator[Path]:
     """Install the package of the page; return its config of a model."""
     text = PAGE.read_text("utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    [points] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    points = points.replace('project.entry-points."trajpred.plugins"', "trajpred.plugins").replace('"', "")
+    [points] = re.findall(r'```toml\n\[project.entry-points."trajpred.plugins"\]\n(.*?)```', text, re.DOTALL)
     [config] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "my_model.yaml").write_text(config)
-    install(tmp_path / "site", {"my_model": code}, points)
+    install_package(tmp_path / "site", "my-lab", {"my_model": code}, points)
     monkeypatch.syspath_prepend(tmp_path / "site")
     yield tmp_path / "my_model.yaml"
     load_plugin.cache_clear()
@@ -125,7 +114,7 @@ BROKEN = {
 def test_a_plugin_that_cannot_be_used_is_named(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install(tmp_path, {"broken_lab": code}, "[trajpred.plugins]\nmine = broken_lab\n")
+    install_package(tmp_path, "my-lab", {"broken_lab": code}, "mine = broken_lab")
     monkeypatch.syspath_prepend(tmp_path)
     assert run("info", "argoverse-nano") == 2
     [sentence] = capsys.readouterr().err.splitlines()
@@ -141,10 +130,10 @@ def test_a_plugin_that_cannot_be_used_is_named(
 def test_a_package_replaces_its_own_entries() -> None:
     registry = Registry[Any]("tool")
     registry["saw"] = test_a_plugin_that_cannot_be_used_is_named
-    registry["saw"] = install
+    registry["saw"] = install_package
     with pytest.raises(DataError, match="has a tool 'saw' already"):
         registry |= {"saw": Path}
-    assert registry == {"saw": install}
+    assert registry == {"saw": install_package}
 
 
 @pytest.mark.usefixtures("registries")

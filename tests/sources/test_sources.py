@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, rejects, run
+from tests.conftest import ROOT, install_package, rejects, run
 from trajpred.cli.info import describe
-from trajpred.data.registry import GROUP, load_plugin
+from trajpred.data.registry import load_plugin
 from trajpred.sources import SOURCES, Source, find_source
 from trajpred.store import ScenarioStore
 from trajpred.store.reader import prepare_command, read_manifest
@@ -52,23 +52,12 @@ SOURCE = Source(lambda raw, options: {"val": [RawScenario.of(raw / "a")]}, read,
 """
 
 
-def install(folder: Path, package: str, modules: dict[str, str], points: str) -> Path:
-    """Create the files of an installed package with the given entry points."""
-    info = folder / f"{package}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{points}\n")
-    for name, content in modules.items():
-        (folder / f"{name}.py").write_text(content)
-    return folder
-
-
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of packages on this process's path; what they register is forgotten afterwards."""
     modules = {"good_one": MODULE, "broken_one": "raise RuntimeError('no licence')"}
     modules["leaving"] = "raise SystemExit(3)"
-    folder = install(tmp_path / "site", "first", modules, "mine = good_one")
+    folder = install_package(tmp_path / "site", "first", modules, "mine = good_one")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(SOURCES, "data", dict(SOURCES))
     monkeypatch.delitem(sys.modules, "good_one", raising=False)
@@ -95,8 +84,7 @@ def test_the_documented_example_works(tmp_path: Path) -> None:
     [*_, code] = blocks("python")
     [toml] = blocks("toml")
     assert len(code.splitlines()) <= 40
-    points = toml.split("\n", 1)[1].replace('"', "")
-    site = install(tmp_path / "site", "my_lab", {}, points)
+    site = install_package(tmp_path / "site", "my_lab", {}, toml.partition("\n")[2])
     (site / "my_lab").mkdir()
     (site / "my_lab" / "trajectories.py").write_text(code)
     raw = raw_folder(tmp_path / "raw")
