@@ -123,11 +123,10 @@ def alone(scenario: Scenario) -> Scenario:
 
 def moment(scenario: Scenario, step: int) -> Scenario:
     """Make a scenario whose last step is ``step``, as a vehicle sees it."""
-    now = scenario.num_observed
-    tracks = scenario.tracks.window(step + 1 - now, now)
-    tracks = replace(tracks, category=np.full(len(tracks), TrackCategory.UNSCORED, np.int8))
-    cut = replace(scenario, tracks=tracks, timestamps_ns=scenario.timestamps_ns[:now], focal_id=EGO_ID)
-    return with_tracks(cut, np.flatnonzero(tracks.valid.any(axis=1)))
+    cut = scenario.window(future=0, later=step + 1 - scenario.num_observed)
+    tracks = replace(cut.tracks, category=np.full(len(cut.tracks), TrackCategory.UNSCORED, np.int8))
+    seen = np.flatnonzero(tracks.valid.any(axis=1))
+    return with_tracks(replace(cut, tracks=tracks, focal_id=EGO_ID), seen)
 
 
 def features_of(scenario: Scenario, config: FeatureConfig = FeatureConfig()) -> SceneFeatures:

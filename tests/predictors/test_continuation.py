@@ -20,8 +20,7 @@ TEACHER = "argoverse-nano"
 def recording(sample_scenarios: list[Scenario]) -> Scenario:
     """The observed half of a scenario of the sample."""
     whole = next(scenario for scenario in sample_scenarios if scenario.has_future)
-    stamps = whole.timestamps_ns[:50]
-    return replace(whole, timestamps_ns=stamps, tracks=whole.tracks.window(0, 50))
+    return whole.window(future=0)
 
 
 def test_recorded_steps_stay_and_continued_ones_can_be_removed(recording: Scenario) -> None:
@@ -44,9 +43,7 @@ def test_others_are_continued_where_the_focal_track_was_lost_long_ago(recording:
 
 
 def test_a_recording_at_whose_end_nobody_is_seen_has_nothing_to_continue(recording: Scenario) -> None:
-    unseen = recording.tracks.window(0, 60)
-    stamps = recording.timestamps_ns[0] + np.arange(60) * 100_000_000
-    longer = Continuation(TEACHER, 8.0)(replace(recording, timestamps_ns=stamps, tracks=unseen))
+    longer = Continuation(TEACHER, 8.0)(recording.window(future=10))
     assert (longer.num_steps, longer.continued) == (140, 80)
     assert not longer.tracks.valid[:, 50:].any()
 

@@ -64,10 +64,7 @@ def streamed(scenario: Scenario, **options: float) -> StreamedForecast:
 
 def ended(scenario: Scenario, steps: int) -> Scenario:
     """Cut the last steps of a recording, which has a shorter history then."""
-    names, end = ("valid", "position", "heading", "velocity"), scenario.num_steps - steps
-    tracks = replace(scenario.tracks, **{name: getattr(scenario.tracks, name)[:, :end] for name in names})
-    observed = scenario.num_observed - steps
-    return replace(scenario, tracks=tracks, timestamps_ns=scenario.timestamps_ns[:end], num_observed=observed)
+    return scenario.window(scenario.num_observed - steps, later=-steps)
 
 
 def test_an_update_is_the_forecast_of_the_recording_until_then(scenario: Scenario) -> None:

@@ -28,19 +28,12 @@ def sample_scene(index: int) -> Scenario:
 
 def short_scene(index: int = 0, steps: int = 10, observed: int = 5, tracks: int = 12) -> Scenario:
     """Return these steps around the last observed one, with the focal track and those nearest to it there."""
-    scenario = sample_scene(index)
-    first = scenario.num_observed - observed
-    window = scenario.tracks.window(first, steps)
-    now = window.position[:, observed - 1]
-    distance = np.hypot(*(now - now[scenario.focal]).T)
-    distance[~window.valid[:, observed - 1]] = np.inf
+    window = sample_scene(index).window(observed, steps - observed)
+    now = window.tracks.position[:, observed - 1]
+    distance = np.hypot(*(now - now[window.focal]).T)
+    distance[~window.tracks.valid[:, observed - 1]] = np.inf
     nearest = np.sort(np.argsort(distance, kind="stable")[:tracks])
-    return replace(
-        scenario,
-        timestamps_ns=scenario.timestamps_ns[:steps],
-        num_observed=observed,
-        tracks=window.take(nearest),
-    ).validate()
+    return replace(window, tracks=window.tracks.take(nearest)).validate()
 
 
 def write_scenario(scenario: Scenario, folder: Path) -> None:

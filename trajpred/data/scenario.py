@@ -164,9 +164,7 @@ class Scenario:
         """Return the scenario with only its recorded steps."""
         if self.continued == 0:
             return self
-        recorded = self.num_steps - self.continued
-        stamps = self.timestamps_ns[:recorded]
-        return replace(self, timestamps_ns=stamps, tracks=self.tracks.window(0, recorded), continued=0)
+        return self.window(future=self.num_future - self.continued)
 
     def validate(self) -> Scenario:
         """Check shapes, ranges and finiteness; return self. Raises: DataError naming the field."""
