@@ -13,15 +13,19 @@ from trajpred.data.scenario import Scenario
 
 #: Fewer recordings than this are divided into blocks of time.
 FEW_RECORDINGS = 10
-#: Length of a block of time, in windows.
-BLOCK_WINDOWS = 3.0
+#: Least and greatest length of a block of time, in windows. Windows at a border belong to two blocks in part:
+#: with blocks of k windows, the variance of a mean is estimated too small by 1 / (3 k).
+BLOCK_WINDOWS = (3.0, 6.0)
+#: Blocks are lengthened as long as there are this many.
+MANY_BLOCKS = 12
 
 
 def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: float) -> list[str]:
     """Return the unit of each window ``[S]`` for intervals: its recording, or a block of time in it.
 
     Overlapping windows are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
-    blocks as long as :data:`BLOCK_WINDOWS` windows: windows of two blocks then overlap only at the border.
+    blocks as long as :data:`BLOCK_WINDOWS` windows, the longer the more time there is: windows of two blocks
+    then overlap only at the border.
 
     Args:
         recordings: recording of each window.
@@ -38,7 +42,10 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
         return list(recordings)
     first = np.full(len(names), np.inf)
     np.minimum.at(first, recording, start_s)
-    block = np.floor((start_s - first[recording]) / (BLOCK_WINDOWS * window_s)).astype(int)
+    last = np.full(len(names), -np.inf)
+    np.maximum.at(last, recording, start_s)
+    windows = np.clip((last - first).sum() / window_s / MANY_BLOCKS, *BLOCK_WINDOWS)
+    block = np.floor((start_s - first[recording]) / (windows * window_s)).astype(int)
     return [f"{name} {number}" for name, number in zip(recordings, block.tolist(), strict=True)]
 
 
