@@ -163,7 +163,7 @@ class Replay:
 def resident_mb() -> float | None:
     """Return the resident memory of this process in MB, or None where it is unknown (outside Linux)."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except OSError:
         return None
     import resource  # missing on Windows

@@ -18,6 +18,7 @@ from zipfile import ZipFile, is_zipfile
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.environment import command_words
 from trajpred.errors import DataError, quoted, require
 from trajpred.features.config import (
     HISTORY,
@@ -202,7 +203,8 @@ class Bundle:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            raise DataError(f"no such bundle; make one with trajpred export --out {path}", file=self.path)
+            advice = f"make one with trajpred export --out {command_words(path)}"
+            raise DataError(f"no such bundle; {advice}", file=self.path)
         if self.path.is_dir() and not is_bundle(self.path):
             raise DataError(f"not a bundle: it has no {MANIFEST}; trajpred export makes one", file=self.path)
         if not self.path.is_dir() and not (self.path.is_file() and is_zipfile(self.path)):
