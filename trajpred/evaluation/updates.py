@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast, with_truth
 from trajpred.data.scenario import Scenario
 from trajpred.errors import require
@@ -19,6 +18,7 @@ from trajpred.metrics.displacement import match_modes
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.derived import StreamedForecast
 from trajpred.store import ScenarioStore
+from trajpred.store.reader import Window
 
 #: The step of a recording at which a forecast was made, and the forecast.
 Update: TypeAlias = tuple[int, Forecast]
@@ -58,17 +58,12 @@ class ObservedStore(ScenarioStore):
         require(steps < recorded, "observe_s", f"must be {seconds}")
         self.observed_s = round(steps * step_s, 3)
         self._later = steps - observed
-        self._window = (max(observed, steps), recorded - steps)
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self._window
+        past = max(observed, steps)
+        self._lengths = [Window(past, past + recorded - steps)]
+        self._is_cut = True
 
     def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
         return ObservedStore(self._store.subset(rows), self.observed_s)
-
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> ScenarioBatch:
-        return ScenarioBatch.of([self[int(row)] for row in rows])
 
     def __getitem__(self, index: int) -> Scenario:
         scenario = self._store[index].window(*self.lengths, self._later)
