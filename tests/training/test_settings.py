@@ -34,6 +34,14 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
             "--trainer.callbacks absent_package.callbacks.Callback",
             "--trainer.callbacks: absent_package.callbacks.Callback needs the module absent_package, which",
         ),
+        (
+            "--trainer.callbacks.class_path pytorch_lightning.callbacks.EarlyStopping",
+            "callbacks.EarlyStopping cannot be used: the following arguments are required: monitor",
+        ),
+        (
+            "--trainer.logger.class_path pytorch_lightning.callbacks.Timer",
+            "--trainer.logger: pytorch_lightning.callbacks.Timer is not a Logger",
+        ),
         ("--trainer.strategy deepspeed", "these settings need a package: pip install deepspeed"),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
         ("--trainer.max_epochs ten", '"trainer.max_epochs": Does not validate against'),

@@ -41,6 +41,8 @@ _NO_CLASS = re.compile(
     r"class_path '(?P<path>\S+)': "
     r"(No module named '(?P<absent>\S+)'|module '(?P<module>\S+)' has no attribute '(?P<name>\S+)')"
 )
+_UNUSABLE_CLASS = re.compile(r"given class_path '(?P<path>\S+)': (?P<reason>.+?)(?= - | Given value|$)")
+_OTHER_CLASS = re.compile(r"Import path (?P<path>\S+) does not correspond to a subclass of (?P<base>\w+)")
 _NO_CLASS_PATH = re.compile(
     r"Expected a (config )?path but (?P<word>\S+) .*?Expected a dot import path string: (?P=word)"
 )
@@ -145,6 +147,12 @@ def explain(error: ArgumentError, parser: jsonargparse.ArgumentParser, configs: 
     elif (setting := _KEY.search(message)) and (match := _NO_CLASS.search(message)):
         key = setting["key"]
         problem = _describe_absent(**match.groupdict())
+    elif setting and (match := _UNUSABLE_CLASS.search(message)):
+        key = setting["key"]
+        problem = f"{match['path']} cannot be used: {match['reason']}"
+    elif setting and (match := _OTHER_CLASS.search(message)):
+        key = setting["key"]
+        problem = f"{match['path']} is not a {match['base']}"
     elif setting and (match := _NO_CLASS_PATH.search(message)):
         key = setting["key"]
         problem = f"no class {match['word']} is known: give its class path, MODULE.CLASS"
