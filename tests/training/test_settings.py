@@ -36,7 +36,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ),
         (
             "--trainer.callbacks.class_path pytorch_lightning.callbacks.EarlyStopping",
-            "callbacks.EarlyStopping cannot be used: the following arguments are required: monitor",
+            "--trainer.callbacks: pytorch_lightning.callbacks.EarlyStopping cannot be used: ",
         ),
         (
             "--trainer.logger.class_path pytorch_lightning.callbacks.Timer",
