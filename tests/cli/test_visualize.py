@@ -223,7 +223,7 @@ def test_out_is_a_file_or_of_several_scenarios_a_folder(store: Path, tmp_path: P
         ),
         (["--out", "a.webm"], "--out: must be a folder or end in .png, .pdf, .svg, .gif, .mp4"),
         (["--view", "inf"], "--view: must be finite, and the radius positive"),
-        (["--view", "1", "2", "3"], "--view: must be a radius alone"),
+        (["--view", "1", "2", "3"], "--view: must be a single radius"),
         (["--paper-mm", "5"], "Must be >= 20"),
     ],
 )

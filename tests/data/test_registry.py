@@ -167,7 +167,7 @@ def test_modules_of_the_user_are_imported_by_name_or_file(
     for name, sentence in {
         "json.py": "another module is called json: rename the file",
         "broken_of_mine.py": r"cannot be imported \(ZeroDivisionError",
-        "absent_of_mine": "no module is called so: give its file",
+        "absent_of_mine": "there is no module of this name: give its file",
     }.items():
         rejects(f"^{name}: {sentence}", load_module, name)
 

@@ -205,7 +205,7 @@ def test_breakdowns_contain_the_parts_that_have_agents(steady: Evaluation) -> No
     titles = [one.title for one in tables(steady, ["speed", "class"], ["all"])]
     assert titles[-2:] == ["all agents by speed (m/s)", "all agents by class"]
     assert len(tables(steady, ["all"], ["all"])) == len(tables(steady, groups=["all"])) + len(FACTS)
-    rejects("'colour' is none of class, city, manoeuvre, speed, neighbours", tables, steady, ["colour"])
+    rejects("'colour' is not one of class, city, manoeuvre, speed, neighbours", tables, steady, ["colour"])
     focal = titled("focal agents by class", tables(steady, ["class"], ["focal"]))
     every = titled("all agents by class", tables(steady, ["class"], ["all"]))
     assert sum(int(row[1]) for row in focal.rows) == steady.scenarios

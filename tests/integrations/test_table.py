@@ -411,7 +411,7 @@ def negative(number: str) -> str:
         (["x=xCenter:ft", "y=yCenter:ft"], None, "positions move 0.305 times as fast as vx and vy"),
         (["time=frame:us"], None, "'frame': states of a track are 1e-06 s apart in the median"),
         (["length=length:ft"], None, "vehicles are 1.4 m long in the median"),
-        (["type=locationId"], None, "'locationId': has only unknown classes, '1'; say .*: type=locationId:"),
+        (["type=locationId"], None, "'locationId': has only unknown classes, '1'; .*: type=locationId:"),
     ],
 )  # fmt: skip
 def test_mistakes_end_in_a_sentence_with_the_figure(
@@ -442,7 +442,7 @@ def test_mistakes_end_in_a_sentence_with_the_figure(
         (["track=id", "time=t:s", "x=x"], "lacks y; it has track, time, x"),
         (["id", "time=t:s"], "'id' must be ROLE=COLUMN or ROLE=COLUMN:UNIT"),
         (["speed=v"], "'speed=v' must be ROLE=COLUMN or ROLE=COLUMN:UNIT with a role of recording, track"),
-        ([], "or --preset must say the columns"),
+        ([], "or --preset must be given"),
     ],
 )  # fmt: skip
 def test_incomplete_mappings_are_one_sentence(columns: list[str], sentence: str) -> None:
@@ -502,7 +502,7 @@ def test_info_shows_a_table_before_it_is_prepared(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.endswith(advice)
     assert len(ScenarioStore(store, "train")) == 12
     assert run("info", file) == 2
-    assert "is a table: say its columns by --preset or --columns" in capsys.readouterr().err
+    assert "is a table: state its columns with --preset or --columns" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("metres", "share"), [(0.0, "100%"), (55.0, "0%")])

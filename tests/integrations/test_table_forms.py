@@ -187,7 +187,7 @@ def changed(column: int, row: int, value: str) -> str:
         (text(rows()), ("track=id", "time=t:{vx}hz", "x=X", "y=Y"), "'vx': must be a rate of frames above 0"),
         (text(rows()).replace("id,", "kind,id,").replace("\n0", "\nAuto,0").replace("\n1", "\nRad,1")
          .replace("\n2", "\nRad,2").replace("\n3", "\nRad,3"), (*COLUMNS, "type=kind"),
-         "'kind': has only unknown classes, 'Auto', 'Rad'; say what they are: type=kind:Auto=TYPE"),
+         "'kind': has only unknown classes, 'Auto', 'Rad'; state their types: type=kind:Auto=TYPE"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:f3\n", COLUMNS, "pointer of git-lfs"),
     ],
 )  # fmt: skip
@@ -240,7 +240,7 @@ def test_the_most_frequent_known_class_counts(folder: Path) -> None:
         splits = SOURCE.scenarios(folder.parent, options)
     sentences = " ".join(str(warning.message) for warning in said)
     assert "1 of 4 tracks change their class: the most frequent known one counts" in sentences
-    assert "1 tracks are of unknown classes, '?'; say what they are: type=kind:?=TYPE" in sentences
+    assert "1 tracks are of unknown classes, '?'; state their types: type=kind:?=TYPE" in sentences
     tracks = SOURCE.scenario(splits["val"][0], options).tracks
     kinds = [OBJECT_TYPES[code] for code in tracks.object_type]
     assert kinds == ["vehicle", "cyclist", "vehicle", "unknown"]
@@ -353,7 +353,7 @@ def test_the_origin_of_a_map_is_that_of_the_recording(tmp_path: Path) -> None:
     with_origin(file, header, ",48.001,9.002,,")
     np.testing.assert_allclose(corner(options), at_zero + np.subtract(zero, (east, north)), atol=1e-3)
     with_origin(file, "", "")
-    rejects("'origin': is in degrees: say by --origin LATITUDE LONGITUDE", SOURCE.scenarios, file, options)
+    rejects("'origin': is in degrees: give the origin of x and y", SOURCE.scenarios, file, options)
 
 
 def stamps(windows: list[RawScenario], options: TableOptions) -> tuple[int, int]:

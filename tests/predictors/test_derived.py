@@ -52,7 +52,7 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
         with pytest.raises(DataError, match=r"must be more than 0 and at most the 5 s of the scenarios"):
             perturbed(steady, None, [seconds])[0]([scenario])
     for names in (["noise", "fog"], ["all", "fog"], ["noise+fog"]):
-        with pytest.raises(DataError, match="'fog' is none of no-map"):
+        with pytest.raises(DataError, match="'fog' is not one of no-map"):
             perturbed(steady, names)
 
 

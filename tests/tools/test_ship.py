@@ -96,7 +96,7 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     row = next(line for line in card.splitlines() if line.startswith("| scored |"))
     assert f" {means['avgMinFDE']:.2f} " in row, "it has joint modes"
     assert run("train", "--data.store", val.path, "--resume", NAME) == 2
-    assert "holds weights only" in capsys.readouterr().err
+    assert "contains only weights" in capsys.readouterr().err
 
 
 def test_what_must_not_ship_is_rejected_and_nothing_written(

@@ -124,7 +124,7 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
         path.write_bytes(b"PK")
     rejects("previous", newest_checkpoint, tmp_path)
     (tmp_path / "empty").mkdir()
-    rejects("holds no last", newest_checkpoint, tmp_path / "empty")
+    rejects("contains no last", newest_checkpoint, tmp_path / "empty")
     rejects("no such run", newest_checkpoint, tmp_path / "absent")
 
 

@@ -202,7 +202,7 @@ def test_the_algorithm_is_a_class_of_torch_or_of_an_imported_module() -> None:
     own = configure(nn.Linear(2, 2), OptimizerConfig(algorithm=f"{__name__}.OwnAdam"), 10)["optimizer"]
     assert isinstance(own, OwnAdam)
     for name in ("adamw", "lr_scheduler", "antigravity.Adam", "os.system", "torch.nn.Linear"):
-        with pytest.raises(DataError, match=f"{name} is no optimiser of torch.optim or of a module"):
+        with pytest.raises(DataError, match=f"{name} is not an optimiser of torch.optim or of a module"):
             configure(nn.Linear(2, 2), OptimizerConfig(algorithm=name), 10)
     assert "antigravity" not in sys.modules
     with pytest.raises(DataError, match="SGD cannot be made"):

@@ -49,7 +49,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ("--model.history=0", "'history': must be positive"),
         (
             "--model.future 30 --model.decoder.init_args.horizon 40",
-            "horizon': is 40, model.future 30: set that alone",
+            "horizon': is 40, model.future 30: set only model.future",
         ),
         ("--trainer.precision 17", "Expected a typing.Literal[64, 32, 16] "),
         ("--trainer.precision 64", "--trainer.precision 64: must be one of 32-true, 16-mixed, "),

@@ -51,14 +51,14 @@ def describe_raw(path: Path) -> tuple[str, Rows]:
                 rows[split] = f"{len(scenarios):,} scenarios"
             return f"Raw data {path}", rows
     if path.suffix in (".csv", ".txt", ".tsv"):
-        raise DataError("is a table: say its columns by --preset or --columns", file=path)
+        raise DataError("is a table: state its columns with --preset or --columns", file=path)
     kinds = "store, run, checkpoint, bundle, predictions file, results file, map, or raw scenario"
     raise DataError(f"is not a {kinds}", file=path)
 
 
 def _read_one(source: Source, splits: dict[str, list[RawScenario]]) -> None:
     """Read a scenario, since other data may have equal folders. Raises: DataError if none is readable."""
-    problem = DataError("holds no scenario")
+    problem = DataError("contains no scenario")
     for scenarios in splits.values():
         for raw in scenarios[:TRIED]:
             try:

@@ -133,7 +133,7 @@ def visualize(
         path = out if is_file else out / f"{raw.stem}.png"
         require_writable(path)
         return draw_map(raw, path, paper_mm, center=center, **look)
-    require(center is None, "view", "must be a radius alone: only a map has another middle")
+    require(center is None, "view", "must be a single radius: only a map can be centred elsewhere")
     if scenario is not None and len(scenario) == 1 and scenario[0].endswith(".json"):
         scenario, split, sentence = worst_scenarios(Path(scenario[0]), limit, checkpoint)
         print(sentence)
@@ -336,7 +336,7 @@ def worst_scenarios(results: Path, limit: int, checkpoint: str | None) -> tuple[
 
     evaluations = read_results(results)
     if not evaluations:
-        raise DataError("holds no evaluation", file=results)
+        raise DataError("contains no evaluation", file=results)
     evaluation = evaluations[0]
     if checkpoint is not None:
         predictor = display_name(checkpoint)

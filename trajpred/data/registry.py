@@ -181,7 +181,7 @@ def load_module(name: str) -> None:
     except (Exception, SystemExit) as error:  # anything that a foreign module raises on import
         problem = f"cannot be imported ({type(error).__name__}: {error})"
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
-            problem = f"no module is called so: give its file, as --import FOLDER/{name}.py"
+            problem = f"there is no module of this name: give its file, as --import FOLDER/{name}.py"
         raise DataError(problem, file=name) from None
     imported[module.__name__] = name
 

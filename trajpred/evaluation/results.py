@@ -350,7 +350,7 @@ def read_results(path: str | Path) -> list[Evaluation]:
         evaluations = [_evaluation(record, number, agents) for number, record in enumerate(records)]
         for evaluation in evaluations:
             for name, correct in _checks(evaluation):
-                require(correct, name, "is not what trajpred evaluate writes")
+                require(correct, name, "is not a result of trajpred evaluate")
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
     except DataError as error:
@@ -394,7 +394,7 @@ def _typed(columns: dict[str, list[Any]]) -> pa.Table:
             require(arrays[name].to_pylist() == values, "per_scenario", f"{name} must be integers")
         return pa.table(arrays)
     except (pa.ArrowException, AttributeError, TypeError, OverflowError) as error:
-        raise DataError(f"is not what trajpred evaluate writes ({error})", field="per_scenario") from None
+        raise DataError(f"is not a result of trajpred evaluate ({error})", field="per_scenario") from None
 
 
 def _with_nan(value: Any) -> Any:

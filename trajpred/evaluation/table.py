@@ -126,7 +126,7 @@ def fact_names(by: Sequence[str]) -> list[str]:
     """Return the :data:`FACTS` named in ``by``, or all of them for ``all``. Raises: DataError."""
     for name in by:
         if name not in (*FACTS, "all"):
-            raise DataError(f"{name!r} is none of {', '.join(FACTS)}, all", field="by")
+            raise DataError(f"{name!r} is not one of {', '.join(FACTS)}, all", field="by")
     return list(FACTS) if "all" in by else list(by)
 
 

@@ -160,7 +160,7 @@ FIELDS = {
 def _part(content: Any, name: str) -> dict[Any, Any]:
     """Return a dict of a file. Raises: DataError if it is missing."""
     part = content.get(name) if type(content) is dict else None
-    require(type(part) is dict, name, "is missing: this is no scene of ScenarioNet")
+    require(type(part) is dict, name, "is missing: this is not a ScenarioNet scene")
     return part  # type: ignore[return-value]
 
 
@@ -357,7 +357,7 @@ def _load(path: Path, stamps: object) -> Scene:
         with np.errstate(all="ignore"):
             return Scene.of(content, path)
     except (TypeError, AttributeError, OverflowError, MemoryError) as error:
-        raise DataError(f"is no scene of ScenarioNet ({type(error).__name__}: {error})") from None
+        raise DataError(f"is not a ScenarioNet scene ({type(error).__name__}: {error})") from None
 
 
 class Part(NamedTuple):

@@ -72,7 +72,7 @@ class TableOptions(Windows):
         object.__setattr__(self, "columns", tuple(self.columns))
         if self.preset is not None:
             object.__setattr__(self, "preset", self.preset.lower())
-        require(self.preset is not None or bool(self.columns), "columns", "or --preset must say the columns")
+        require(self.preset is not None or bool(self.columns), "columns", "or --preset must be given")
         known = f"unknown preset {self.preset!r}; known: {', '.join(PRESETS)}"
         require(self.preset is None or self.preset in PRESETS, "preset", known)
         _ = self.mapping

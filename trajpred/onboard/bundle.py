@@ -297,7 +297,7 @@ class Bundle:
             with np.load(content, allow_pickle=False) as arrays:
                 return dict(arrays)
         except Exception as error:  # NumPy and zipfile raise many types for damaged bytes
-            raise DataError(f"holds no arrays ({error})", file=self.path / EXAMPLE) from None
+            raise DataError(f"contains no arrays ({error})", file=self.path / EXAMPLE) from None
 
     def _parse(self, info: dict[str, Any]) -> None:
         version = (info["format"], info["version"])

@@ -201,7 +201,7 @@ def perturbation(name: str) -> Callable[[Scenario], Scenario]:
 def _perturbation(name: str) -> Callable[[Scenario], Scenario]:
     base, colon, size = name.partition(":")
     names = ", ".join([*PERTURBATIONS, "all"])
-    require(base in PERTURBATIONS, "perturb", f"{base!r} is none of {names}")
+    require(base in PERTURBATIONS, "perturb", f"{base!r} is not one of {names}")
     if not colon:
         return PERTURBATIONS[base]
     sized = f"{name!r}: only {' and '.join(SIZED)} have a size"

@@ -173,7 +173,7 @@ class _Machine:
             case "PROTO" | "FRAME" | "STOP":
                 pass
             case _:
-                problem = f"has the instruction {instruction}, which data do not need: it is not followed"
+                problem = f"has the instruction {instruction}, which data do not need: it is not executed"
                 raise DataError(problem)
 
     def _last(self, count: int) -> list[Any]:
@@ -233,7 +233,7 @@ def _name(text: str) -> _Name:
     # Names in earlier versions of Python and later versions of NumPy.
     text = text.replace("__builtin__.", "builtins.", 1).replace("numpy._core.", "numpy.core.", 1)
     known = text in CALLS or text in _TYPES
-    require(known, "name", f"asks for {quoted(text)}, which is no part of data: nothing is executed")
+    require(known, "name", f"asks for {quoted(text)}, which is not data: nothing is executed")
     return _Name(text)
 
 

@@ -403,7 +403,7 @@ def _types(
         listed = ", ".join(quoted(word) for word in strange[:5])
         name = mapping["type"].name
         types = f"TYPE of {', '.join(ROAD_USERS)}"
-        advice = f"say what they are: type={name}:{strange[0]}=TYPE with a {types}"
+        advice = f"state their types: type={name}:{strange[0]}=TYPE with a {types}"
         require(bool(is_known.any()), name, f"has only unknown classes, {listed}; {advice}")
         odd["type"] = f"{(~is_known).sum()} tracks are of unknown classes, {listed}; {advice}"
     return np.array(OBJECT_TYPES)[object_type], odd

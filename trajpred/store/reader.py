@@ -200,7 +200,7 @@ class Shard(Rows):
         self.path = path
         batch = _mapped(path, index.num_rows, SHARD)
         if not batch.column("scenario_id").equals(index.column("scenario_id")):
-            raise DataError("does not hold the scenarios of the index; prepare it again", file=path)
+            raise DataError("does not contain the scenarios of the index; prepare it again", file=path)
         self._crc32 = batch.column("crc32")
         try:
             super().__init__(batch.select(SCHEMA.names))
@@ -404,7 +404,7 @@ class ScenarioStore:
     def lengths(self) -> tuple[int, int]:
         """Return the observed and future steps of all scenarios. Raises: DataError if they differ."""
         if not self._lengths:
-            raise DataError(f"split {self.split!r} holds no scenario", file=self.path)
+            raise DataError(f"split {self.split!r} contains no scenario", file=self.path)
         if len(self._lengths) != 1:
             kinds = ", ".join(f"{window} steps" for window in self._lengths)
             raise DataError(f"split {self.split!r} mixes window lengths: {kinds}; {ADVICE}", file=self.path)
@@ -428,7 +428,7 @@ class ScenarioStore:
         """Return the row of a scenario. Raises: DataError if there is none."""
         row = int(pc.index(self._entries.column("scenario_id"), scenario_id).as_py())
         if row < 0:
-            raise DataError(f"split {self.split!r} holds no scenario {scenario_id!r}", file=self.path)
+            raise DataError(f"split {self.split!r} contains no scenario {scenario_id!r}", file=self.path)
         return row
 
     @property

@@ -86,10 +86,10 @@ def newest_checkpoint(run: Path) -> tuple[Path, dict[str, Any]]:
     previous = path.with_name(PREVIOUS)
     has_previous = path.name == LAST and previous.is_file()
     if str(run) in list_models():
-        problem = "holds weights only, which cannot be resumed: fine-tune them with --weights"
+        problem = "contains only weights, which cannot be resumed: fine-tune them with --weights"
         raise DataError(problem, file=run)
     if not path.is_file() and not has_previous:
-        problem = f"holds no {LAST} to resume from" if run.is_dir() else "no such run or checkpoint"
+        problem = f"contains no {LAST} to resume from" if run.is_dir() else "no such run or checkpoint"
         raise DataError(f"{problem}; give the folder of a run, as runs/NAME/version_0", file=run)
     try:
         return path, read_checkpoint(path)

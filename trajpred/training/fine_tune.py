@@ -108,7 +108,7 @@ class Start:
         parts = ", ".join(name.removeprefix("forecaster.") for name in new)
         lines = [f"Fine-tunes {self.weights}; newly initialised: {parts or 'none'}"]
         if changed:
-            lines.append(f"Set otherwise than for these weights: {'; '.join(changed)}")
+            lines.append(f"Settings that differ from those of these weights: {'; '.join(changed)}")
         return lines
 
     def _with_horizon(self, steps: int) -> LitForecaster:

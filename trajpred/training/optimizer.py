@@ -86,7 +86,7 @@ def algorithm(name: str) -> type[Optimizer]:
     """
     module, _, cls_name = name.rpartition(".")
     cls = getattr(sys.modules.get(module or "torch.optim"), cls_name, None)
-    problem = f"{name} is no optimiser of torch.optim or of a module that --import names"
+    problem = f"{name} is not an optimiser of torch.optim or of a module that --import names"
     require(isinstance(cls, type) and issubclass(cls, Optimizer), "model.optimizer.algorithm", problem)
     assert cls is not None
     return cls

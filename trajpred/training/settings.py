@@ -81,7 +81,7 @@ def read_settings(args: Sequence[str]) -> Settings:
     except ArgumentError as error:
         raise DataError(f"{error.argument_name}: {error.message}") from None
     if known.resume is not None and known.weights is not None:
-        raise DataError("--weights: a run that is resumed has its own; give --resume or --weights, not both")
+        raise DataError("--weights: a resumed run has its own; give --resume or --weights, not both")
     for word in args:
         _require_readable(word.partition("=")[2] or word)
     configs: list[Path] = known.config

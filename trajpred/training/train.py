@@ -269,7 +269,7 @@ class TrainCLI(LightningCLI):
             config.trainer.precision = "bf16-mixed"
         config.bf16 = False  # the saved config.yaml states the precision itself
         if not len(train):
-            raise DataError("split 'train' holds no scenario", file=store)
+            raise DataError("split 'train' contains no scenario", file=store)
         if config.model.step_s is None:
             config.model.step_s = round(train[0].step_s, 3)
         self._set_steps(train.resampled(config.model.step_s), val.resampled(config.model.step_s))
@@ -291,7 +291,7 @@ class TrainCLI(LightningCLI):
         needed = f"the constructor of {cls.__name__} must take horizon, which is model.future"
         require("horizon" in parameters, "model.decoder", needed)
         repeated = decoder.horizon in (parameters["horizon"].default, model.future)
-        problem = f"is {decoder.horizon}, model.future {model.future}: set that alone"
+        problem = f"is {decoder.horizon}, model.future {model.future}: set only model.future"
         require(repeated, "model.decoder.init_args.horizon", problem)
         decoder.horizon = model.future
 

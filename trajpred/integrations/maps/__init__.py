@@ -102,7 +102,7 @@ def require_origin(file: MapFile, path: str | Path, origin: tuple[float, float] 
     """Raise DataError if a map is in degrees and the origin of positions in metres is unknown."""
     is_placed = file.format != "Lanelet2" or file.frame.startswith(lanelet2.LOCAL) or origin is not None
     if not is_placed:
-        needed = "is in degrees: say by --origin LATITUDE LONGITUDE what x and y are relative to"
+        needed = "is in degrees: give the origin of x and y with --origin LATITUDE LONGITUDE"
         raise DataError(needed, file=path, field="origin")
 
 

@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = [f"{name}:{self.server.server_port}" for name in (ADDRESS, "localhost")]
         host = self.headers.get("Host", "")
         if host not in hosts:
-            self.send_error(403, "this server answers to 127.0.0.1 alone")
+            self.send_error(403, "this server answers only to 127.0.0.1")
         elif self.headers.get("Origin", f"http://{host}") != f"http://{host}":
             self.send_error(403, "another page asks")
         elif not secrets.compare_digest(token.encode(), self.server.explorer.token.encode()):
