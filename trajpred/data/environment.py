@@ -109,7 +109,7 @@ def command_words(*words: object) -> str:
 
 
 def in_repository(path: str) -> str:
-    """Say where a file of the repository is: its path in a checkout, else also the repository."""
+    """Return a path in the repository, followed by the repository's address outside a checkout."""
     if (ROOT / path).exists():
         return path
     from importlib import metadata

@@ -31,9 +31,9 @@ ROWS = 2**13
 FIT_S = 1.0
 #: Speed in m/s from which velocities are compared with positions, and road users with lanes.
 DRIVING_SPEED = 2.0
-#: Most of the moving states whose velocity may contradict the positions. Argoverse 2 has 0.006 (at most 0.13
-#: of a scenario), its Sensor logs and NGSIM below 0.003; with velocities in the frame of each road user 0.36
-#: to 0.97.
+#: Largest share of moving states whose velocities may contradict the positions. Argoverse 2 has 0.006 (at
+#: most 0.13 in a scenario), its Sensor logs and NGSIM below 0.003; with velocities in the frame of each road
+#: user it is 0.36 to 0.97.
 MOST_CONTRADICTING = 0.2
 #: A velocity contradicts another if they differ by this share of the larger one …
 CONTRADICTING = 0.5
@@ -323,7 +323,7 @@ def contradiction(contradicting: int, compared: int) -> str:
 
 
 def disagreement(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) -> str:
-    """Describe how velocities ``[N, 2]`` contradict estimates; "" if real data do as much."""
+    """Describe how velocities ``[N, 2]`` contradict estimates; "" if they do so no more than in real data."""
     is_odd, is_moving = contradicting(velocity, estimate)
     problem = contradiction(int(is_odd.sum()), int(is_moving.sum()))
     if not problem:

@@ -16,7 +16,7 @@ FEW_RECORDINGS = 10
 #: Least and greatest length of a block of time, in windows. Windows at a border belong to two blocks in part:
 #: with blocks of k windows, the variance of a mean is estimated too small by 1 / (3 k).
 BLOCK_WINDOWS = (3.0, 6.0)
-#: Blocks are lengthened as long as there are this many.
+#: Blocks are lengthened only while at least this many remain.
 MANY_BLOCKS = 12
 
 
@@ -24,8 +24,8 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
     """Return the unit of each window ``[S]`` for intervals: its recording, or a block of time in it.
 
     Overlapping windows are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
-    blocks as long as :data:`BLOCK_WINDOWS` windows, the longer the more time there is: windows of two blocks
-    then overlap only at the border.
+    blocks of :data:`BLOCK_WINDOWS` windows (longer if more time was recorded), so that windows of two blocks
+    overlap only at the border.
 
     Args:
         recordings: recording of each window.

@@ -112,7 +112,7 @@ class HistoryTable:
         self.max_tracks = max_tracks
         self.memory_s = max(length * step_s, SHORTEST_MEMORY_S)
         self.velocity_problem = ""
-        #: Velocities of moving states, as given and as estimated ``[2, N, 2]``, to be compared.
+        #: Given and estimated velocities of moving states ``[2, N, 2]``, to be compared.
         self._compared = np.zeros((2, 0, 2))
         self.clear()
 
@@ -210,7 +210,7 @@ class HistoryTable:
         return np.where(np.isnan(given[:, :1]), derived, given)
 
     def _compare(self, given: NDArray[np.float64], fitted: NDArray[np.float64]) -> None:
-        """Compare given velocities ``[N, 2]``, NaN where there are none, with those of the positions."""
+        """Compare given velocities ``[N, 2]``, NaN where there are none, with the fitted ones."""
         _, is_moving = contradicting(given, fitted)
         pairs = np.stack((given, fitted))[:, is_moving]
         self._compared = np.concatenate((self._compared, pairs), axis=1)

@@ -20,7 +20,7 @@ constexpr double FIT_S = 1.0;
 
 // Speed in m/s from which velocities are compared with positions.
 constexpr double DRIVING_SPEED = 2.0;
-// Most of the moving states whose velocity may contradict the positions.
+// Largest share of moving states whose velocities may contradict the positions.
 constexpr double MOST_CONTRADICTING = 0.2;
 // A velocity contradicts another one if they differ by this share of the larger one and this many m/s.
 constexpr double CONTRADICTING = 0.5;
@@ -43,7 +43,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Describes how velocities of moving states contradict the positions; empty if real data do as much.
+// Describes how velocities of moving states contradict the positions; empty if no more than in real data.
 std::string disagreement(const std::vector<ComparedVelocity>& compared) {
   std::vector<double> angles;
   for (const ComparedVelocity& pair : compared) {

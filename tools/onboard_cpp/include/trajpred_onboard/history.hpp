@@ -26,7 +26,7 @@ struct Detection {
   int object_type;
 };
 
-// A velocity as given, and as the positions have it.
+// A given velocity, and the one fitted to the positions.
 struct ComparedVelocity {
   Point given;
   Point fitted;
@@ -91,7 +91,7 @@ class HistoryTable {
   // Returns the usual seconds between updates.
   double update_step_s() const;
 
-  // Compares the given velocities with those of the positions once there are COMPARED of them.
+  // Compares the given velocities with the fitted ones once there are COMPARED of them.
   void compare_velocities();
 
   // Removes the tracks not seen for longest beyond the limit.
@@ -104,7 +104,7 @@ class HistoryTable {
   // Times of the updates, in seconds.
   std::deque<double> times_s_;
   std::vector<Recorded> tracks_;
-  // Of moving states, to be compared.
+  // Velocities of moving states, to be compared.
   std::vector<ComparedVelocity> compared_;
   std::string velocity_problem_;
 };
