@@ -38,7 +38,7 @@ def test_the_steps_fill_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_seeds_share_their_steps_and_finished_ones_are_skipped(
-    monkeypatch: pytest.MonkeyPatch, store_path: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained: list[list[str]] = []
 
@@ -50,8 +50,10 @@ def test_seeds_share_their_steps_and_finished_ones_are_skipped(
         return made_up_seconds(words, plugin)
 
     monkeypatch.setattr(benchmark_row, "core_seconds", core_seconds)
+    monkeypatch.setattr(benchmark_row, "reference_ms", lambda: 10.0)
     options: dict[str, Any] = {"store": store_path, "out": tmp_path, "half": "deciding"}
     train("row", "--config", "a.yaml", seeds=[0], **options)
+    assert "repeat it" not in capsys.readouterr().out
     assert [words[-1] for words in trained[:-1]] == [str(steps) for steps in PROBES]
     train("row", "--config", "a.yaml", seeds=[0, 1], **options)
     own = [words for words in trained if "--seed_everything" in words]
@@ -64,6 +66,8 @@ def test_seeds_share_their_steps_and_finished_ones_are_skipped(
     assert facts["scaled_s"] == pytest.approx(scaled, rel=1e-2)
     assert facts["parameters"] > 200_000
     assert result.half == "deciding"
+    too_long = r"row, seed 1: 1\d\d\.\d core minutes of 10: .*row_1.json and repeat it"
+    assert re.search(too_long, capsys.readouterr().out), "the steps that the weights of the test state"
 
 
 def test_a_table_ranks_rows_and_compares_each_with_the_one_above(
