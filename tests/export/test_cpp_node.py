@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -20,9 +21,10 @@ from tests.conftest import ROOT
 from tests.export.conftest import save_model
 from tests.integrations.drives import tracked, write_messages
 from tests.model.small import SIZES, TINY
-from tests.onboard.cpp import install, json_headers, run
+from tests.onboard.cpp import SOURCE, built_once, install, json_headers, run
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID
+from trajpred.errors import DataError
 from trajpred.export.export_bundle import export_bundle
 from trajpred.integrations.mcap import predicted_objects
 from trajpred.integrations.recorded_drive import RecordedDrive
@@ -48,10 +50,42 @@ ELSEWHERE = 7
 REPEATED = 12
 
 
+class FailingForecaster(OnboardForecaster):
+    """Fails in every update, as ``ros_stubs/no_onnx.cpp`` does: all futures are those of the fallback."""
+
+    def run(self, graph: str, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        raise DataError("no ONNX Runtime")
+
+
+#: What runs the graphs in Python, by what runs them in the node.
+RUNTIMES = {"onnxruntime": OnboardForecaster, "fallback alone": FailingForecaster}
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def runtime(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
-def node(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The node, built as a workspace of ROS 2 does, with stubs of its packages and the installed library."""
+def node(runtime: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The node, with stubs of ROS 2's packages."""
     folder = tmp_path_factory.mktemp("node")
+    if runtime == "onnxruntime":
+        return built_by_cmake(folder, request.getfixturevalue("programs"))
+    if shutil.which("g++") is None:
+        pytest.skip("the node needs g++")
+    library = built_once(folder / "library").parent / "libtrajpred_onboard.a"
+    includes = [f"-I{SOURCE / 'include'}", f"-isystem{STUBS}", f"-isystem{json_headers() or '/usr/include'}"]
+    sources = [NODE / "predictor_node.cpp", STUBS / "no_onnx.cpp", library]
+    strict = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    made = run("g++", *strict, *includes, *sources, "-o", folder / "predictor_node")
+    assert made.returncode == 0, made.stderr
+    return folder / "predictor_node"
+
+
+def built_by_cmake(folder: Path, programs: Path) -> Path:
+    """Build the node as a workspace of ROS 2 does, with the installed library."""
     packages = folder / "packages"
     packages.mkdir()
     (packages / "ament_cmake-config.cmake").write_text("macro(ament_package)\nendmacro()\n")
@@ -72,10 +106,8 @@ def node(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bundle(
-    node: Path, sample_scenarios: Sequence[Scenario], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A model of so many steps that not all fit into a path. Depends on ``node`` to skip before exporting."""
+def bundle(sample_scenarios: Sequence[Scenario], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of so many steps that not all fit into a path."""
     folder = tmp_path_factory.mktemp("long")
     decoder = {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "horizon": HORIZON}}
     checkpoint = save_model(folder / "long.ckpt", {**TINY, "decoder": decoder})
@@ -97,7 +129,10 @@ def drive_of(scenario: Scenario) -> list[dict[str, Any]]:
         classless["classification"] = []
         same_id = deepcopy(message["objects"][-1])
         same_id["kinematics"]["pose_with_covariance"]["pose"]["position"]["x"] += 500.0
-        message["objects"].append(same_id)
+        nameless = [deepcopy(item) for item in message["objects"][4:7]]
+        for item in nameless:
+            item["object_id"]["uuid"] = [0] * 16
+        message["objects"] += [same_id, *nameless]
     messages[ELSEWHERE]["header"]["frame_id"] = "base_link"
     return messages
 
@@ -122,8 +157,9 @@ def odometry_of(scenario: Scenario, step: int) -> dict[str, Any]:
 
 
 def test_the_node_predicts_a_drive_as_python_does(
-    node: Path, bundle: Path, sample_scenarios: Sequence[Scenario], tmp_path: Path
+    node: Path, runtime: str, bundle: Path, sample_scenarios: Sequence[Scenario], tmp_path: Path
 ) -> None:
+    """An object that shares its id, or has none, as others have not, does not get their futures."""
     scenario = sample_scenarios[0]
     messages = drive_of(scenario)
     archive = archive_of(scenario.map)
@@ -139,11 +175,12 @@ def test_the_node_predicts_a_drive_as_python_does(
     found = [json.loads(line)["message"] for line in done.stdout.splitlines()]
     assert "objects are in the frame base_link, not in map" in done.stderr
     assert "time went back by 0.3" in done.stderr
+    assert ("no ONNX Runtime" in done.stderr) == (runtime == "fallback alone")
 
     accepted = [message for step, message in enumerate(messages) if step != ELSEWHERE]
     stamps = np.delete(scenario.timestamps_ns[:STEPS], ELSEWHERE)
     path = write_messages(tmp_path / "drive.mcap", accepted, stamps.tolist())
-    expected = list(python_messages(path, scenario, stamps, bundle, archive))
+    expected = list(python_messages(path, scenario, stamps, RUNTIMES[runtime](bundle, threads=1), archive))
     assert len(found) == len(expected) == STEPS - 1
     for theirs, ours in zip(found, expected, strict=True):
         assert_same_message(theirs, ours)
@@ -161,11 +198,10 @@ def run_node(
 
 
 def python_messages(
-    path: Path, scenario: Scenario, stamps: np.ndarray, bundle: Path, archive: dict[str, Any]
+    path: Path, scenario: Scenario, stamps: np.ndarray, runtime: OnboardForecaster, archive: dict[str, Any]
 ) -> Iterator[Any]:
     """Yield the predicted objects of a recording, with the ego of the scenario."""
     lane_map = map_from(archive, MapProblems())
-    runtime = OnboardForecaster(bundle, threads=1)
     stream = StreamingForecaster(runtime, lane_map, fallback=lane_following)
     row = scenario.tracks.index(EGO_ID)
     for objects in RecordedDrive(path):
