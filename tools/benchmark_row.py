@@ -34,7 +34,7 @@ from trajpred.store import ScenarioStore
 
 #: Milliseconds of :func:`reference_ms` on the core of the first rows; budgets are scaled by it.
 REFERENCE_MS = 8.0
-#: A training took too long from this part of its budget on: work beside it makes steps slower than the probes'.
+#: Beyond this part of its budget a training took too long: work beside it slows steps down after the probes.
 MOST = 1.05
 #: Steps of the two short trainings that separate the start-up time from the time per step.
 PROBES = (20, 100)
