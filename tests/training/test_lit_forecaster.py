@@ -189,13 +189,15 @@ def test_auxiliary_losses_get_the_weights_of_the_built_in_ones(
 
 
 def test_another_number_of_processes_says_that_it_draws_other_random_numbers(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     model = small_model()
+    model.trainer = trainer(tmp_path)
+    checkpoint = {"state_dict": model.state_dict()}
     state = torch.get_rng_state()
-    model.on_load_checkpoint({RANDOM: [{"cpu": state}] * 2})
+    model.on_load_checkpoint(checkpoint | {RANDOM: [{"cpu": state}] * 2})
     assert "warning: processes: 2 before, 1 now" in capsys.readouterr().err
-    model.on_load_checkpoint({})
+    model.on_load_checkpoint(checkpoint)
     assert not capsys.readouterr().err
 
 
