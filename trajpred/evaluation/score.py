@@ -107,14 +107,10 @@ def evaluate(
     for scenarios, forecasts in batches:
         if not scenarios:
             continue
-        for forecast in forecasts:
-            modes = forecast.probability.shape[1]
-            if modes > MODES:
-                many_modes[str(modes)] += len(forecast.track_id)
+        many_modes.update(_many_modes(forecasts))
         if complete:
-            for row, scenario in enumerate(scenarios):
-                left_out.update(_left_out(forecasts[row], scenario))
-                forecasts[row] = completed(forecasts[row], scenario)
+            left_out.update(_left_out(forecasts, scenarios))
+            forecasts = [completed(*pair) for pair in zip(forecasts, scenarios, strict=True)]
         agents = ScoredAgents.of(scenarios, forecasts, predictor.joint)
         step_s = step_s or agents.step_s
         require_step(agents.step_s, step_s, scenarios[0].scenario_id)
@@ -160,10 +156,24 @@ def evaluate(
     return result
 
 
-def _left_out(forecast: Forecast, scenario: Scenario) -> dict[str, int]:
-    """Count the agents of each group that a forecast lacks."""
-    is_lacking = ~np.isin(scenario.tracks.track_id, forecast.track_id)
-    return {group: int((member & is_lacking).sum()) for group, member in groups_of(scenario).items()}
+def _many_modes(forecasts: Sequence[Forecast]) -> Counter[str]:
+    """Count the tracks with more modes than metrics use, by their number of modes."""
+    count: Counter[str] = Counter()
+    for forecast in forecasts:
+        modes = forecast.probability.shape[1]
+        if modes > MODES:
+            count[str(modes)] += len(forecast.track_id)
+    return count
+
+
+def _left_out(forecasts: Sequence[Forecast], scenarios: Sequence[Scenario]) -> Counter[str]:
+    """Count the agents of each group that the forecasts lack."""
+    count: Counter[str] = Counter()
+    for forecast, scenario in zip(forecasts, scenarios, strict=True):
+        is_lacking = ~np.isin(scenario.tracks.track_id, forecast.track_id)
+        for group, member in groups_of(scenario).items():
+            count[group] += int((member & is_lacking).sum())
+    return count
 
 
 class _Rows:
