@@ -68,6 +68,7 @@ def test_one_observed_step_keeps_the_step(step_s: float, future: int) -> None:
     made = Scenario.from_arrays(position, num_observed=1, step_s=step_s, velocity=velocity)
     assert made.step_s == pytest.approx(step_s)
     assert made.num_future == future
+    assert made.without_future().step_s == pytest.approx(step_s)
     path = constant_velocity(made, num_future=12).trajectory[0, 0]
     np.testing.assert_allclose(path[:, 0], 8 * step_s * np.arange(1, 13), atol=1e-9)
 

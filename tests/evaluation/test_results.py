@@ -82,6 +82,8 @@ def test_other_files_are_rejected_by_name(tmp_path: Path, content: str) -> None:
         ('"scenario_id": ["x", "y"]', '"scenario_id": ["x", "x"]', "per_scenario"),
         ('"torch": "2.13"', '"torch": 2', "torch"),
         ('"scenarios": 2', '"scenarios": null', "scenarios"),
+        ('"completed": {}', '"completed": {"all": 3, "scenarios": 0}', "completed"),
+        ('"many_modes": {}', '"many_modes": {"abc": 3}', "many_modes"),
     ],
 )
 def test_fields_of_another_version_or_type_are_named(tmp_path: Path, old: str, new: str, field: str) -> None:

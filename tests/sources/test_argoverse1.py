@@ -260,7 +260,7 @@ def test_sequences_without_a_future_are_read_as_the_test_split(tmp_path: Path) -
     path = write(tmp_path, made_rows(20), split="test_obs")
     scenario = read_scenario(path)
     assert (scenario.num_observed, scenario.num_steps, scenario.has_future) == (20, 50, False)
-    maps = (tmp_path / "map_files",)
+    maps = (map_of(tmp_path),)
     assert discover(tmp_path)["test"] == [RawScenario.of(path, maps)]
     whole = read_scenario(write(tmp_path, made_rows()))
     assert_same(inputs(scenario.tracks), inputs(whole.tracks))
@@ -301,9 +301,11 @@ def test_discover_sorts_by_number_and_prefers_folders_to_packs(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "map_files").mkdir()
+    maps = tuple(tmp_path / "map_files" / name for name in sorted(MAPS.values()))
+    for path in (*maps, tmp_path / "map_files" / "notes.txt"):
+        path.touch()
     (tmp_path / "val.parquet").touch()
     splits = SOURCES["argoverse1"].scenarios(tmp_path)
-    maps = (tmp_path / "map_files",)
     train = tmp_path / "train" / "data"
     val = tmp_path / "val" / "data"
     assert splits == {

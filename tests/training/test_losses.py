@@ -159,7 +159,7 @@ def test_an_agent_of_weight_4_counts_as_four_copies_of_it(batch: HeteroData, pre
     weighed = mode_losses(prediction, labels._replace(weight=labels.weight * importance), CONFIG)
     copies = labels.agents.repeat_interleave(importance.long())
     repeated = Prediction(**{name: x[copies] for name, x in prediction.tensors.items()})
-    expected = mode_losses(repeated, Labels(*[x[copies] for x in labels]), CONFIG)
+    expected = mode_losses(repeated, labels.select(copies), CONFIG)
     torch.testing.assert_close(weighed["loss"], expected["loss"])
 
 
@@ -228,6 +228,8 @@ def test_the_losses_of_joint_futures_are_added_with_their_weight(real: list[Scen
     labels = Labels.of(batch, model.loss)
     marginal = mode_losses(model.forecaster(batch, False), labels, model.loss)
     joint = joint_losses(model.forecaster(batch, True), labels, model.loss)
+    last = labels._replace(scene=labels.scene + len(labels.scene), scenes=2 * len(labels.scene))
+    torch.testing.assert_close(joint_losses(model.forecaster(batch, True), last, model.loss), joint)
     torch.testing.assert_close(losses["loss"], marginal["loss"] + 0.3 * joint["loss"])
     model.forecaster.decoder.joint = False
     torch.testing.assert_close(model.losses(batch)["loss"], marginal["loss"])

@@ -158,7 +158,9 @@ class Scenario:
 
     def without_future(self) -> Scenario:
         """Return the scenario with the steps of its future, at which nothing is known."""
-        return self.window(future=0).window(future=self.num_future)
+        step = np.arange(self.num_steps)
+        known = np.where(step < self.num_observed, step, -1)
+        return replace(self, continued=0, tracks=self.tracks.at(known))
 
     def without_continuation(self) -> Scenario:
         """Return the scenario with only its recorded steps."""

@@ -409,6 +409,10 @@ def _checks(evaluation: Evaluation) -> Iterator[tuple[str, bool]]:
     for name, expected in get_type_hints(Evaluation).items():
         yield name, name in ("agents", "scenes") or _has_type(getattr(evaluation, name), expected)
     yield "seconds", len(evaluation.seconds) in (0, 2)
+    for name in ("missing", "completed"):
+        counts = getattr(evaluation, name)
+        yield name, "all" not in counts or counts.keys() >= {*GROUPS}
+    yield "many_modes", all(map(str.isdecimal, evaluation.many_modes))
     training = evaluation.training
     wall_s = training.get("wall_s", 0)
     yield "wall_s", wall_s == wall_s  # not NaN

@@ -258,8 +258,8 @@ def _sequences(raw: Path, split: str) -> list[RawScenario]:
     files: list[Path] = []
     for folder in FOLDERS[split]:
         files += (raw / folder / "data").glob("*.csv")
-    maps = raw / "map_files"
-    sequences = [RawScenario.of(path, beside=(maps,)) for path in files]
+    maps = tuple(sorted((raw / "map_files").glob("pruned_argoverse_*_vector_map.xml*")))
+    sequences = [RawScenario.of(path, beside=maps) for path in files]
     pack = raw / f"{split}.parquet"
     if not files and pack.is_file():
         with readable(pack, "pack", "seq_id"):
@@ -267,7 +267,7 @@ def _sequences(raw: Path, split: str) -> list[RawScenario]:
         drives = _drives(pack.with_name(f"{split}_drives.csv"))
         for seq_id in ids:
             drive = drives.get(seq_id, "")
-            sequences.append(RawScenario(str(seq_id), pack, seq_id, drive, beside=(maps,)))
+            sequences.append(RawScenario(str(seq_id), pack, seq_id, drive, beside=maps))
     return sorted(sequences, key=lambda sequence: (len(sequence.name), sequence.name))
 
 

@@ -69,6 +69,7 @@ class Labels(NamedTuple):
         recorded: ``[B, F]``, whether the label was recorded, not continued by a model.
         step_weight: ``[B, F]``, 0 without a label.
         weight: ``[B]`` by category, and on behalf of agents that were not drawn; 0 without a label.
+        scenes: number of scenes of the batch.
     """
 
     agents: Tensor
@@ -78,6 +79,7 @@ class Labels(NamedTuple):
     recorded: Tensor
     step_weight: Tensor
     weight: Tensor
+    scenes: int
 
     @classmethod
     def of(cls, batch: HeteroData, config: LossConfig) -> Labels:
@@ -93,7 +95,13 @@ class Labels(NamedTuple):
         weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
         weight = weight.masked_fill(agent.category == int(TrackCategory.FOCAL), config.focal)
         weight = weight * valid.any(1)
-        return cls(row, agent.batch, agent.target, valid, recorded, step_weight * valid, weight)
+        scenes = len(batch.recorded)
+        return cls(row, agent.batch, agent.target, valid, recorded, step_weight * valid, weight, scenes)
+
+    def select(self, rows: Tensor) -> Labels:
+        """Select the agents ``rows`` ``[N]``."""
+        of_agents = {name: getattr(self, name)[rows] for name in self._fields if name != "scenes"}
+        return self._replace(**of_agents)
 
     def draw(self, standing_share: float) -> Labels:
         """Draw the agents of a training step: all moving ones, and a random fraction of the stationary ones.
@@ -109,14 +117,13 @@ class Labels(NamedTuple):
             drawn = drawn & (~stands | (draw < standing_share))
         importance = torch.where(stands, 1 / standing_share, 1.0)
         rows = drawn.nonzero()[:, 0]
-        weighted = self._replace(weight=self.weight * importance)
-        return Labels(*[x[rows] for x in weighted])
+        return self._replace(weight=self.weight * importance).select(rows)
 
     def scene_average(self, values: Tensor) -> Tensor:
         """Return the weighted mean of ``values`` ``[B, K]`` over the agents of each scene, for each agent."""
         weight = self.weight[:, None]
-        total = segment_mean(values * weight, self.scene, len(weight))
-        return (total / segment_mean(weight, self.scene, len(weight)).clamp(min=1e-6))[self.scene]
+        total = segment_mean(values * weight, self.scene, self.scenes)
+        return (total / segment_mean(weight, self.scene, self.scenes).clamp(min=1e-6))[self.scene]
 
 
 def mode_losses(
@@ -168,7 +175,8 @@ def group_losses(prediction: Prediction, labels: Labels, config: LossConfig) -> 
     """
     if prediction.groups == 1:
         return mode_losses(prediction, labels, config)
-    repeated = Labels(*[x.repeat_interleave(prediction.groups, 0) for x in labels])
+    row = torch.arange(len(labels.scene), device=labels.scene.device)
+    repeated = labels.select(row.repeat_interleave(prediction.groups))
     losses = mode_losses(prediction.separate(), repeated, config)
     merged = mode_losses(prediction.merged(), labels, config)
     total = losses["loss"] + merged["loss"]
