@@ -115,5 +115,8 @@ def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run("visualize", "--raw", path, "--out", out) == 0
     assert Image.open(out).size == (1080, 1207)
     assert str(out) in capsys.readouterr().out
+    for command in ("visualize", "explore"):
+        assert run(command, "--raw", path, "--half", "deciding") == 2
+        assert "--half: chooses among scenarios of a store" in capsys.readouterr().err
     assert run("visualize", "--raw", path, "--checkpoint", "constant_velocity", "--out", out) == 2
     assert "is drawn alone" in capsys.readouterr().err

@@ -87,6 +87,17 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
     assert {name: bound.arguments[name] for name in expected} == expected
 
 
+def test_help_names_the_repository_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("trajpred.data.environment.ROOT", tmp_path)
+    for command in COMMANDS:
+        monkeypatch.setattr(command, "__doc__", command.__doc__)
+    make_app()
+    first = [command.__doc__ for command in COMMANDS]
+    assert "evaluate.md in " in "".join(filter(None, first))
+    make_app()
+    assert [command.__doc__ for command in COMMANDS] == first
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -85,9 +85,10 @@ def test_temperature_that_degrades_the_accepting_part_is_not_kept(
 
 
 def test_too_few_agents_are_rejected(store: ScenarioStore, tmp_path: Path) -> None:
-    one = store.subset(np.array([0]))
+    one = store.halved("deciding").subset(np.array([0]))
     with pytest.raises(
-        DataError, match=r"has \d+ agents to fit, \d+ to accept and \d+ to report on, each needs 20"
+        DataError,
+        match=r"its deciding half has \d+ agents to fit, \d+ to accept and \d+ to report on, each needs 20",
     ):
         calibrate(saved(tmp_path), one, tmp_path / "x.ckpt", progress=False)
     assert not (tmp_path / "x.ckpt").exists()

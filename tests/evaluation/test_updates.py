@@ -153,6 +153,9 @@ def test_every_recorded_state_is_history_or_future(
     assert np.array_equal(after.timestamps_ns[unknown:], store[0].timestamps_ns)
     assert (np.diff(after.timestamps_ns) > 0).all()
     assert after.step_s == pytest.approx(store[0].step_s, rel=1e-3)
+    coarse = moved.resampled(0.5)[0]
+    assert (coarse.num_future, coarse.step_s) == (22 - observed // 5, pytest.approx(0.5))
+    assert coarse.timestamps_ns[coarse.num_observed - 1] == after.timestamps_ns[after.num_observed - 1]
 
 
 def test_errors_are_those_of_the_definition(store: ScenarioStore) -> None:

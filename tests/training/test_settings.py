@@ -31,6 +31,14 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
             "--trainer.logger: pytorch_lightning.loggers has no class AbsentWriter; it has ",
         ),
         (
+            "--trainer.logger.class_path trajpred.errors.AbsentWriter",
+            "--trainer.logger: trajpred.errors has no class AbsentWriter; it has DataError",
+        ),
+        (
+            "--trainer.logger.class_path trajpred.cli.Absent",
+            "--trainer.logger: trajpred.cli has no class Absent",
+        ),
+        (
             "--trainer.callbacks absent_package.callbacks.Callback",
             "--trainer.callbacks: absent_package.callbacks.Callback needs the module absent_package, which",
         ),

@@ -57,6 +57,7 @@ def explore(
     """
     map = raw if raw is not None and source is None and is_map(raw) else None
     require(map is None or not scenario, "raw", "is a map: it is explored alone, without scenarios")
+    require(map is None or half is None, "half", "chooses among scenarios of a store: a map has none")
     folder, source = store_or_raw(store, raw, source)
     from trajpred.predictors import load_predictor
     from trajpred.predictors.predictions_file import predictions_files

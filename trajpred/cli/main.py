@@ -74,7 +74,9 @@ def make_app(tokens: Sequence[str] = ()) -> App:
     )
     for order, function in enumerate(COMMANDS):
         run = _with_source(function, tokens)
-        run.__doc__ = re.sub(r"\b(docs|configs)/[\w./-]*(?<!\.)(?! in )", _located, run.__doc__ or "")
+        run.__doc__ = re.sub(
+            r"\b(docs|configs)/[\w./-]*(?<!\.)(?!\.?[\w/-]| in )", _located, run.__doc__ or ""
+        )
         app.command(run, sort_key=order)
     app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS))
     return app

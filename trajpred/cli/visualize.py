@@ -129,6 +129,7 @@ def visualize(
     center, look["radius_m"] = _middle_and_radius(view)
     if raw is not None and source is None and is_map(raw):
         require(not scenario and checkpoint is None, "raw", "is a map: it is drawn alone")
+        require(half is None, "half", "chooses among scenarios of a store: a map has none")
         require(format in PICTURES, "out", f"of a map must be a picture (.{', .'.join(PICTURES)})")
         path = out if is_file else out / f"{raw.stem}.png"
         require_writable(path)

@@ -125,8 +125,9 @@ def calibrate(
     sample, part, horizons = _collect(batches, group, recordings)
     counts = np.bincount(part, minlength=len(PARTS)).tolist()
     fit, accept, report = counts
+    half = f"its {store.half} half " if store.half else ""
     few = f"has {fit} agents to fit, {accept} to accept and {report} to report on, each needs {MIN_AGENTS}"
-    require(min(counts) >= MIN_AGENTS, "store", few)
+    require(min(counts) >= MIN_AGENTS, "store", half + few)
     result = _fit(sample, part, horizons, coverage)
     _write(predictor.content, out, result, store_facts(store.path))
     return result

@@ -65,6 +65,9 @@ class ObservedStore(ScenarioStore):
     def subset(self, rows: NDArray[np.int64 | np.bool_]) -> ScenarioStore:
         return ObservedStore(self._store.subset(rows), self.observed_s)
 
+    def resampled(self, step_s: float) -> ScenarioStore:
+        return ObservedStore(self._store.resampled(step_s), self.observed_s)
+
     def __getitem__(self, index: int) -> Scenario:
         scenario = self._store[index].window(*self.lengths, self._later)
         is_seen = scenario.last_seen[scenario.focal] >= 0

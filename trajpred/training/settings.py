@@ -168,10 +168,17 @@ def _describe_absent(path: str, absent: str | None, module: str, name: str) -> s
     if absent is not None:
         advice = "install the package that has it, or give --import MODULE_OR_FILE.py if it is your own"
         return f"{path} needs the module {absent}, which is not installed: {advice}"
-    names: list[str] = getattr(sys.modules[module], "__all__", [])
-    close = nearest(name, names)
-    known = f"did you mean {close}?" if close else f"it has {', '.join(names)}"
-    return f"{module} has no class {name}; {known}"
+    if path != f"{module}.{name}":
+        return f"{path} cannot be imported: module {module!r} has no attribute {name!r}"
+    owner = sys.modules[module]
+    members = {key: getattr(owner, key, None) for key in getattr(owner, "__all__", dir(owner))}
+    own = {key: value for key, value in members.items() if isinstance(value, type)}
+    classes = [key for key, value in own.items() if value.__module__.startswith(module)]
+    close = nearest(name, classes)
+    known = f"it has {', '.join(classes)}" if classes else ""
+    if close:
+        known = f"did you mean {close}?"
+    return "; ".join(filter(None, (f"{module} has no class {name}", known)))
 
 
 def _one_line(error: ArgumentError) -> str:
