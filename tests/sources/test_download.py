@@ -218,9 +218,8 @@ def test_the_download_is_given_up_when_every_file_fails(
 def test_interrupted_runs_continue(server: Server, tmp_path: Path, stop: str) -> None:
     server.delay_s = 0.1
     out = tmp_path / "out"
-    tool = str(ROOT / "tools" / "download.py")
-    arguments = command(server, out, "--workers", "2")
-    process = subprocess.Popen([sys.executable, tool, *arguments], stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, "-m", "trajpred", "download", *command(server, out, "--workers", "2")]
+    process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while len(list(out.rglob("[!.]*.*"))) < 6 and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.Signals[stop])

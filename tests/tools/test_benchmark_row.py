@@ -66,7 +66,7 @@ def test_seeds_share_their_steps_and_finished_ones_are_skipped(
     assert facts["scaled_s"] == pytest.approx(scaled, rel=1e-2)
     assert facts["parameters"] > 200_000
     assert result.half == "deciding"
-    too_long = r"row, seed 1: 1\d\d\.\d core minutes of 10: .*row_1.json and repeat it"
+    too_long = r"row, seed 1: \d+\.\d core minutes of 10: .*row_1.json and repeat it"
     assert re.search(too_long, capsys.readouterr().out), "the steps that the weights of the test state"
 
 
