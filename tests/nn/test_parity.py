@@ -36,8 +36,10 @@ def each_case(root: Path) -> pytest.MarkDecorator:
 def check(path: Path) -> None:
     """Compare one case with our operator; an unknown layer or option is a failure."""
     case = Case(path)
-    [compare] = [check for module in OPERATORS if (check := getattr(module, f"check_{case.layer}", None))]
-    compare(case)
+    name = f"check_{case.layer}"
+    owners = [module for module in OPERATORS if hasattr(module, name)]
+    assert len(owners) == 1, f"{name} is in {len(owners)} modules"
+    getattr(owners[0], name)(case)
     assert not case.options.unread, f"unknown options: {sorted(case.options.unread)}"
 
 

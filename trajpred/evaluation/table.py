@@ -56,8 +56,10 @@ class Interval(NamedTuple):
 
     def __format__(self, sign: str) -> str:
         """Format ``mean [low, high]``; only the mean for a single scenario."""
-        mean, low, high = [format(value, f"{sign}.2f") for value in self]
-        return mean if math.isnan(self.low) else f"{mean} [{low}, {high}]"
+        mean = f"{self.mean:{sign}.2f}"
+        if math.isnan(self.low):
+            return mean
+        return f"{mean} [{self.low:{sign}.2f}, {self.high:{sign}.2f}]"
 
 
 class Cell(NamedTuple):
