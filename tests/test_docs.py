@@ -25,7 +25,14 @@ PAGES = sorted(
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 #: Blocks that other tests run: they need a bundle, an installed package, or a training.
-ELSEWHERE = ("OnboardForecaster", "OnboardEncoder", "SOURCE = register", "class LaneDecoder", "import optuna")
+ELSEWHERE = (
+    "OnboardForecaster",
+    "OnboardEncoder",
+    "SOURCE = register",
+    "class LaneDecoder",
+    "import optuna",
+    "lerp_",
+)
 COMMAND = re.compile(r"^(?:\w+=\w+ )*(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
 
 

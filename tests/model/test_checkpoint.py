@@ -17,6 +17,7 @@ from torch import nn
 from tests.conftest import ROOT, rejects, run
 from tests.model.small import checkpoint_of, small_config, small_model
 from tests.model.systems import CONFIGS, DEFAULT_MODEL, HEADS
+from tests.test_docs import blocks
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder, pretrained
@@ -198,6 +199,22 @@ def digest(module: nn.Module) -> str:
     """Number of weights, and a hash of their names and shapes."""
     lines = [f"{name} {list(value.shape)}" for name, value in sorted(module.state_dict().items())]
     return f"{len(lines)} {hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
+
+
+def test_the_shipped_weights_are_those_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The block in docs/how-to/train.md, on the weights before and after the last stage."""
+    [block] = [text for text in blocks(ROOT / "docs" / "how-to" / "train.md", "python") if "lerp_" in text]
+    trained = ROOT / "datasets" / "argoverse1" / "trained"
+    for run_of, name in (("argoverse", "exact"), ("argoverse_noise", "noise")):
+        file = trained / f"argoverse-nano-{name}.pt"
+        block = block.replace(f"runs/{run_of}/version_0", file.as_posix())
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})
+    made = read_checkpoint(tmp_path / "mean.ckpt")["state_dict"]
+    shipped = read_checkpoint("argoverse-nano")["state_dict"]
+    assert made.keys() == shipped.keys()
+    for name, weight in made.items():
+        torch.testing.assert_close(weight, shipped[name], rtol=0, atol=1e-7)
 
 
 def test_every_system_keeps_the_names_and_shapes_of_its_weights() -> None:
