@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests run in several processes
@@ -69,6 +70,11 @@ def rejected(
     assert len(str(error).splitlines()) == 1
     assert len(error.message) < 300
     return error
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of a page that are in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
 
 def rejects(match: str, call: Callable[..., object], /, *given: object, **named: object) -> DataError:

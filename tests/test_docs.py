@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, blocks
 from tools.benchmark import app as benchmark
 from tools.benchmark_row import app as benchmark_row
 from tools.scaling import main as scaling
@@ -34,10 +34,6 @@ ELSEWHERE = (
     "lerp_",
 )
 COMMAND = re.compile(r"^(?:\w+=\w+ )*(?:python tools/(\w+)\.py|trajpred (\w+))\b(.*)$")
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -14,10 +14,9 @@ import torch
 import yaml
 from torch import nn
 
-from tests.conftest import ROOT, rejects, run
+from tests.conftest import ROOT, blocks, rejects, run
 from tests.model.small import checkpoint_of, small_config, small_model
 from tests.model.systems import CONFIGS, DEFAULT_MODEL, HEADS
-from tests.test_docs import blocks
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.model import Forecaster, HeadDecoder, ModeDecoder, SceneEncoder, pretrained

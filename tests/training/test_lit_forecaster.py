@@ -162,8 +162,8 @@ def test_auxiliary_losses_get_the_weights_of_the_built_in_ones(
 ) -> None:
     """Where the built-in losses have no weight, the same loss from outside trains and validates the same."""
     alone = {"proposal": 0.0, "refinement": 1.0, "mode": 0.0, "others": 0.3}
-    model = small_model(loss=alone, standing_share=0.5)
-    own = small_model(loss=alone | {"refinement": 0.0}, standing_share=0.5)
+    model = small_model(loss=alone, stationary_fraction=0.5)
+    own = small_model(loss=alone | {"refinement": 0.0}, stationary_fraction=0.5)
 
     def refinement(prediction: Any, batch: Any, agents: Tensor, weight: Tensor) -> dict[str, Tensor]:
         agent = batch["agent"]

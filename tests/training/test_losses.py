@@ -72,7 +72,7 @@ def test_continued_labels_weigh_less_and_recorded_ones_as_before(
     batch: HeteroData, prediction: Prediction
 ) -> None:
     """The gradient of a location is that of its label times the label's weight."""
-    config = replace(CONFIG, continued=0.25)
+    config = replace(CONFIG, pseudo_labels=0.25)
     path = prediction.trajectory.requires_grad_()
 
     def slope(recorded: int) -> Tensor:
@@ -102,7 +102,7 @@ def test_probabilities_are_learned_from_the_last_recorded_and_the_last_continued
     share = prediction.logits.softmax(1)
     likelihood = (share * torch.exp(-recorded - 0.5 * continued)).sum(1)
     expected = np.average(-likelihood.log(), weights=Labels.of(batch, CONFIG).weight)
-    config = replace(CONFIG, continued_end=0.5)
+    config = replace(CONFIG, pseudo_label_end=0.5)
     found = mode_losses(prediction, Labels.of(batch, config), config)["mode"]
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
@@ -111,7 +111,7 @@ def test_without_an_exponent_continued_labels_do_not_change_the_probabilities(
     batch: HeteroData, prediction: Prediction
 ) -> None:
     """Unless an agent has no others."""
-    config = replace(CONFIG, continued_end=0.0)
+    config = replace(CONFIG, pseudo_label_end=0.0)
 
     def loss() -> float:
         return float(mode_losses(prediction, Labels.of(batch, config), config)["mode"])

@@ -50,7 +50,7 @@ class LitForecaster(pl.LightningModule):
             cost as much as marginal ones.
         future: number of steps that it predicts, the decoder's horizon; by default the data's. Steps of
             history or future that the data lack are unknown.
-        standing_share: share of the stationary agents that a training step decodes, with correspondingly
+        stationary_fraction: share of the stationary agents that a training step decodes, with correspondingly
             larger weight.
     """
 
@@ -65,16 +65,16 @@ class LitForecaster(pl.LightningModule):
         optimizer: OptimizerConfig = OptimizerConfig(),
         joint_every: int = 1,
         future: int | None = None,
-        standing_share: float = 1.0,
+        stationary_fraction: float = 1.0,
     ) -> None:
         super().__init__()
         require(joint_every > 0, "joint_every", "must be positive")
         other = f"is {future}, the decoder's horizon {decoder.horizon}"
         require(future in (None, decoder.horizon), "future", other)
-        share = f"must be more than 0 and at most 1, is {standing_share}"
-        require(0 < standing_share <= 1, "standing_share", share)
+        share = f"must be more than 0 and at most 1, is {stationary_fraction}"
+        require(0 < stationary_fraction <= 1, "stationary_fraction", share)
         self.joint_every = joint_every
-        self.standing_share = standing_share
+        self.stationary_fraction = stationary_fraction
         # By default those of Argoverse 2.
         steps = 50 if history is None else history
         seconds = 0.1 if step_s is None else step_s
@@ -125,7 +125,7 @@ class LitForecaster(pl.LightningModule):
         tokens = self.forecaster.encoder.encode(batch)
         # The other agents are encoded but not decoded.
         labels = Labels.of(batch, self.loss)
-        drawn = labels.draw(self.standing_share)
+        drawn = labels.draw(self.stationary_fraction)
         prediction = decoder(tokens, batch, agents=drawn.agents)
         losses = self.marginal_losses(prediction, batch, drawn)
         if decoder.joint and joint:

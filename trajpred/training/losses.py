@@ -31,8 +31,8 @@ class LossConfig:
         regularization: auxiliary loss of some encoders, an L2 penalty.
         completion: auxiliary loss of some encoders, the completion of masked trajectories.
         auxiliary: weights of other losses of encoder and decoder by name, 1 by default.
-        continued: weight of a future step that was not recorded but continued by a model.
-        continued_end: exponent of the likelihood of the last continued step in ``mode``.
+        pseudo_labels: weight of a future step that was not recorded but predicted by a teacher.
+        pseudo_label_end: exponent of the likelihood of the last pseudo-label in ``mode``.
         focal: weight of a focal agent.
         scored: weight of a scored agent.
         others: weight of any other agent.
@@ -45,8 +45,8 @@ class LossConfig:
     regularization: float = 1.0
     completion: float = 1.0
     auxiliary: dict[str, float] = field(default_factory=dict)
-    continued: float = 1.0
-    continued_end: float = 0.25
+    pseudo_labels: float = 1.0
+    pseudo_label_end: float = 0.25
     focal: float = 1.0
     scored: float = 1.0
     others: float = 0.2
@@ -89,7 +89,7 @@ class Labels(NamedTuple):
         row = torch.arange(len(valid), device=valid.device)
         step = torch.arange(valid.shape[1], device=valid.device)
         recorded = valid & (step < batch.recorded[agent.batch][:, None])
-        step_weight = torch.full_like(agent.target[..., 0], config.continued).masked_fill(recorded, 1.0)
+        step_weight = torch.full_like(agent.target[..., 0], config.pseudo_labels).masked_fill(recorded, 1.0)
         weight = torch.full_like(agent.heading, config.others)
         # torch.compile compares tensors only with plain numbers.
         weight = weight.masked_fill(agent.category == int(TrackCategory.SCORED), config.scored)
@@ -103,7 +103,7 @@ class Labels(NamedTuple):
         of_agents = {name: getattr(self, name)[rows] for name in self._fields if name != "scenes"}
         return self._replace(**of_agents)
 
-    def draw(self, standing_share: float) -> Labels:
+    def draw(self, stationary_fraction: float) -> Labels:
         """Draw the agents of a training step: all moving ones, and a random fraction of the stationary ones.
 
         Most agents are stationary and contribute little signal. Drawn ones are weighted up to represent the
@@ -112,10 +112,10 @@ class Labels(NamedTuple):
         distance = norm(self.target).masked_fill(~self.valid, 0.0).amax(1)
         stands = distance < MOVING_M
         drawn = self.valid.any(1)
-        if standing_share < 1:
+        if stationary_fraction < 1:
             draw = torch.rand(stands.shape, device=stands.device)
-            drawn = drawn & (~stands | (draw < standing_share))
-        importance = torch.where(stands, 1 / standing_share, 1.0)
+            drawn = drawn & (~stands | (draw < stationary_fraction))
+        importance = torch.where(stands, 1 / stationary_fraction, 1.0)
         rows = drawn.nonzero()[:, 0]
         return self._replace(weight=self.weight * importance).select(rows)
 
@@ -151,7 +151,7 @@ def mode_losses(
         best_error = error.gather(1, best[:, None])[:, 0]
         return (nll * mean_weight).sum(), (best_error * mean_weight).sum()
 
-    last, end_nll = labels_nll(modes, labels, config.continued_end)
+    last, end_nll = labels_nll(modes, labels, config.pseudo_label_end)
     mixture = mixture_nll(modes.logits, average(end_nll))
     mixture = mixture * labels.step_weight.gather(1, last[:, None])[:, 0]  # less for continued labels
     refinement, min_ade = winner_losses(modes.trajectory, modes.scale)
