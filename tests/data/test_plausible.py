@@ -105,10 +105,26 @@ def test_road_users_without_a_state_at_the_last_observed_step_are_counted() -> N
         lambda velocity, turn: rotate(velocity, np.broadcast_to(-turn[:, None], velocity.shape[:2])),
         lambda velocity, turn: 3.6 * velocity,
         lambda velocity, turn: velocity[..., ::-1],
+        lambda velocity, turn: 0.0 * velocity,
     ],
 )
 def test_velocities_that_contradict_positions_are_a_figure(change: Callable[..., np.ndarray]) -> None:
     with pytest.warns(UserWarning, match=r"velocity: \d+% of the velocities of moving road users contradict"):
         scenario = convoy(change)
     [problem] = Plausibility.of(scenario).problems()[-1:]
-    assert problem.endswith("they must be in m/s along the x and y axes of the positions, not of the vehicle")
+    frame = "they must be in m/s along the x and y axes of the positions, not of the vehicle"
+    assert problem.endswith(f"{frame}, and missing where unknown, not zero")
+
+
+def test_velocities_of_pedestrians_are_compared_with_positions_as_noisy_as_a_tracker() -> None:
+    rng = np.random.default_rng(0)
+    velocity = np.broadcast_to(1.5 * unit_vector(rng.uniform(-np.pi, np.pi, (30, 1))), (30, 110, 2))
+    noise = rng.normal(0, 0.1, velocity.shape)
+    walk = noise + velocity.cumsum(axis=1) / 10
+    zero = np.zeros_like(noise)
+    Scenario.from_arrays(noise, num_observed=50, velocity=zero)
+    Scenario.from_arrays(walk, num_observed=50, velocity=velocity)
+    with pytest.warns(UserWarning, match=r"100% of the velocities .* \(all of these are zero\)"):
+        Scenario.from_arrays(walk, num_observed=50, velocity=zero)
+    with pytest.warns(UserWarning, match=r"of the velocities .* \(median angle"):
+        Scenario.from_arrays(walk, num_observed=50, velocity=np.full_like(walk, 1.5))

@@ -6,6 +6,7 @@ import gzip
 import math
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -107,19 +108,30 @@ def test_columns_without_names_are_numbered(delimiter: str, folder: Path) -> Non
     require_circles(folder / "a.csv", ("track=1", "time=2:s", "x=3", "y=4", "heading=5:rad", "vx=6", "vy=7"))
 
 
-@pytest.mark.parametrize("zone", ["", "Z", "+02:00", "-0330"])
-def test_dates_and_times_are_read_as_iso_8601(zone: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "zone"),
+    [
+        ("%Y-%m-%d %H:%M:%S.%f", ""),
+        ("%Y-%m-%dT%H:%M:%S.%f", "Z"),
+        ("%Y-%m-%d %H:%M:%S.%f", "+02:00"),
+        ("%Y/%m/%d %H:%M:%S.%f", "-0330"),
+        ("%Y%m%dT%H%M%S.%f", "Z"),
+        ('"%Y-%m-%dT%H:%M:%S,%f', '"'),
+    ],
+)
+def test_dates_and_times_are_read_as_iso_8601(form: str, zone: str, folder: Path) -> None:
     """Also over midnight, with a change of digits."""
     states = rows()
     start = np.datetime64("2024-02-28T23:59:55.000000")
     moments = start + (states[:, 1] * 1e6).round().astype("timedelta64[us]")
     lines = ["id,t,X,Y"]
     for row, moment in zip(states, moments, strict=True):
-        lines.append(f"{row[0]:g},{str(moment).replace('T', ' ')}{zone},{row[2]:.6f},{row[3]:.6f}")
+        stamp = moment.astype(datetime).strftime(form)
+        lines.append(f"{row[0]:g},{stamp}{zone},{row[2]:.6f},{row[3]:.6f}")
     (folder / "a.csv").write_text("\n".join(lines))
     require_circles(folder / "a.csv", ("track=id", "time=t:iso", "x=X", "y=Y"))
-    (folder / "a.csv").write_text("\n".join([*lines[:5], lines[5].replace("2024-", "24/"), *lines[6:]]))
-    with pytest.raises(DataError, match="'t': must be times, or dates and times as in ISO 8601"):
+    (folder / "a.csv").write_text("\n".join([*lines[:5], lines[5].replace("2024", "24."), *lines[6:]]))
+    with pytest.raises(DataError, match=r"'t': must be times, or dates and times as in .*, has '24\."):
         first(folder / "a.csv", TableOptions(columns=("track=id", "time=t:iso", "x=X", "y=Y")))
 
 
@@ -177,6 +189,8 @@ def changed(column: int, row: int, value: str) -> str:
         (changed(1, 9, "-31e6"), COLUMNS, r"'t': is a day .* row 9 \(track '0.000000', time -31000000 s\)"),
         (changed(1, 9, "1.7e9"), COLUMNS, "'t': is a day or more away from the others, .*: row 9"),
         (text(rows()).rstrip().replace("id,", "kind,id,").replace("\n", "\nä,"), (*COLUMNS, "type=kind"),
+         "'rows': have text that is not UTF-8"),
+        (text(rows()).replace("X", "Länge", 1), ("track=id", "time=t:s", "x=Länge", "y=Y"),
          "'rows': have text that is not UTF-8"),
         (text(rows()), (*COLUMNS, "vx=vx"), "has vx without vy"),
         (text(rows()), (*COLUMNS, "x=Y"), "states x twice"),

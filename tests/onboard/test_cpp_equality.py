@@ -191,7 +191,10 @@ def test_any_rate(compare: Compare, scenes: list[Scenario], rate: float, given: 
     compare(updates)
 
 
-def test_velocities_in_another_frame_are_the_same_warning(compare: Compare) -> None:
+@pytest.mark.parametrize(("scale", "detail"), [(1.0, "median angle"), (0.0, "all of these are zero")])
+def test_velocities_in_another_frame_are_the_same_warning(
+    compare: Compare, scale: float, detail: str
+) -> None:
     """Of 32 cars in all directions, those of half are turned by up to 180 degrees; all stop at times."""
     random = np.random.default_rng(0)
     heading, turn = random.uniform(-np.pi, np.pi, (2, 32))
@@ -203,12 +206,13 @@ def test_velocities_in_another_frame_are_the_same_warning(compare: Compare) -> N
         speed = np.clip(random.uniform(1, 9, (32, 1)), 0, 99) * (step % 20 > 4)
         position = position + STEP * speed * travel
         angle = heading + turn
-        velocity = speed * np.stack((np.cos(angle), np.sin(angle)), -1)
+        velocity = scale * speed * np.stack((np.cos(angle), np.sin(angle)), -1)
         names = [str(car) for car in range(32)]
         updates.append(Update(step * STEP, Detections(names, position, heading, velocity)))
     said = [warning for found in compare(updates) for warning in found.facts["warnings"]]
     assert len(said) == 1
     assert "contradict the positions" in said[0]
+    assert detail in said[0]
 
 
 def faulty(scenario: Scenario) -> list[Update]:

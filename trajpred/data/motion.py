@@ -29,11 +29,13 @@ BLOCK = 256
 ROWS = 2**13
 #: Seconds of positions to which a velocity is fitted.
 FIT_S = 1.0
-#: Speed in m/s from which velocities are compared with positions, and road users with lanes.
+#: Speed in m/s from which road users are compared with lanes …
 DRIVING_SPEED = 2.0
-#: Largest share of moving states whose velocities may contradict the positions. Argoverse 2 has 0.006 (at
-#: most 0.13 in a scenario), its Sensor logs and NGSIM below 0.003; with velocities in the frame of each road
-#: user it is 0.36 to 0.97.
+#: … and velocities with positions.
+WALKING_SPEED = 1.0
+#: Largest share of moving states whose velocities may contradict the positions. Argoverse 2 has 0.005 (at
+#: most 0.13 in a scenario), its Sensor logs, nuScenes, Waymo and NGSIM below 0.004; with velocities in the
+#: frame of each road user it is 0.3 to 1.
 MOST_CONTRADICTING = 0.2
 #: A velocity contradicts another if they differ by this share of the larger one …
 CONTRADICTING = 0.5
@@ -308,9 +310,10 @@ def contradicting(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which velocities ``[N, 2]`` contradict estimates from positions, and which move and count."""
     speed = np.maximum(norm(velocity), norm(estimate))
-    is_moving = speed > DRIVING_SPEED  # not where one of them is NaN
+    is_moving = speed > WALKING_SPEED  # not where one of them is NaN
     differ = norm(velocity - estimate) > CONTRADICTING * speed + SLACK
-    return is_moving & differ, is_moving
+    is_unknown = not np.any(norm(velocity[is_moving]) > 0)  # exports write zeros for what they do not have
+    return is_moving & (differ | is_unknown), is_moving
 
 
 def contradiction(contradicting: int, compared: int) -> str:
@@ -319,7 +322,7 @@ def contradiction(contradicting: int, compared: int) -> str:
         return ""
     share = f"{contradicting / compared:.0%} of the velocities of moving road users"
     frame = "they must be in m/s along the x and y axes of the positions, not of the vehicle"
-    return f"{share} contradict the positions: {frame}"
+    return f"{share} contradict the positions: {frame}, and missing where unknown, not zero"
 
 
 def disagreement(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) -> str:
@@ -328,7 +331,10 @@ def disagreement(velocity: NDArray[np.float64], estimate: NDArray[np.float64]) -
     problem = contradiction(int(is_odd.sum()), int(is_moving.sum()))
     if not problem:
         return ""
-    angle = np.abs(wrap_angle(direction(velocity[is_odd]) - direction(estimate[is_odd])))
+    turned = is_odd & (norm(velocity) > 0)
+    if not turned.any():
+        return f"{problem} (all of these are zero)"
+    angle = np.abs(wrap_angle(direction(velocity[turned]) - direction(estimate[turned])))
     return f"{problem} (median angle between them: {np.rad2deg(np.median(angle)):.0f} degrees)"
 
 

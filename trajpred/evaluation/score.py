@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -132,7 +131,7 @@ def evaluate(
     if not pc.any(table["predicted"]).as_py() or left_out["all"] == len(table):
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
-    result = Evaluation.of_tables(
+    return Evaluation.of_tables(
         table,
         scored.joined(scenes_rows.table()),
         predictor=predictor.name,
@@ -151,9 +150,6 @@ def evaluate(
         av2=check.summary() if check is not None else {},
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )
-    if many_modes:
-        warnings.warn(result.scored_modes, stacklevel=2)
-    return result
 
 
 def _many_modes(forecasts: Sequence[Forecast]) -> Counter[str]:

@@ -55,7 +55,13 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)hz|\{(\w+)\}hz")
 #: A number with a decimal comma.
 _COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 #: A date and time that ends in a zone.
+#: Other ways to write dates and times, and the usual one.
+_USUAL = (
+    (r"^(\d{4})[-/]?(\d\d)[-/]?(\d\d)[T ](\d\d):?(\d\d):?(\d\d)", r"\1-\2-\3T\4:\5:\6"),
+    (r"^\d\d:\d\d:\d\d", r"1970-01-01T\0"),
+)
 _ZONE = r"(Z|[+-]\d\d:?(\d\d)?)$"
+_NOT_UTF8 = "have text that is not UTF-8: save the file as UTF-8"
 #: Encodings of files by their first bytes; other files are UTF-8.
 _ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 #: Start of the message for a file that is not a table with the expected columns.
@@ -373,9 +379,9 @@ def _absent(rows: int, role: str, column: Column, files: Sequence[Path], preset:
     if role == "type" and column.name in OBJECT_TYPES:
         return pa.repeat(column.name, rows)
     if not column.optional:
-        listed = " and ".join(file.name for file in files)
+        listed = " and ".join(file.name for file in files) + (" has" if len(files) == 1 else " have")
         names = [name for file in files for name in column_names(file, preset)]
-        absent = f"column is missing; {listed} have: {shortened(', '.join(dict.fromkeys(names)), 500)}"
+        absent = f"column is missing; {listed}: {shortened(', '.join(dict.fromkeys(names)), 500)}"
         raise DataError(absent, file=files[0], field=column.name)
     return pa.nulls(rows, _kind(role))
 
@@ -462,6 +468,7 @@ def _sniff(path: Path) -> Layout:
     require(bool(start), "rows", "the file is empty")
     require(skipped < len(lines), "rows", f"has no row in its first {len(start):,} bytes")
     first = lines[skipped]
+    require("\ufffd" not in first, "rows", _NOT_UTF8)
     delimiter = max(",;\t", key=first.count)
     for other in ";\t":
         if first.count(",") <= first.count(other) + 1 and first.count(other):
@@ -546,9 +553,7 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
         for batch in csv.open_csv(source, read, parse, convert):
             yield pa.Table.from_batches([batch])
     except pa.ArrowInvalid as error:
-        require(
-            "invalid UTF8" not in str(error), "rows", "have text that is not UTF-8: save the file as UTF-8"
-        )
+        require("invalid UTF8" not in str(error), "rows", _NOT_UTF8)
         text = _NO_NUMBER.match(str(error))
         if text is None:
             raise
@@ -590,14 +595,18 @@ def _seconds(column: pa.ChunkedArray, unit: Column) -> NDArray[np.float64]:
             column = column.cast(pa.duration("ns"))
         nanoseconds = column.cast(pa.int64()).cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        problem = f"must be times, or dates and times as in ISO 8601 ({error})"
+        text = re.search("parse string: '(.*?)Z?'", str(error))
+        found = quoted(text[1]) if text else f"{column.type}"
+        problem = f"must be times, or dates and times as in 2024-05-31T12:00:00.5, has {found}"
         raise DataError(problem, field=unit.name) from None
     return nanoseconds.to_numpy() * 1e-9
 
 
 def _moments(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Parse dates and times in ISO 8601; without a zone they are in UTC."""
-    text = pc.utf8_trim_whitespace(text)
+    """Parse dates and times in ISO 8601, or times of a day; without a zone they are in UTC."""
+    text = pc.replace_substring(pc.utf8_trim_whitespace(text), ",", ".")
+    for pattern, usual in _USUAL:
+        text = pc.replace_substring_regex(text, pattern, usual)
     zoned = pc.fill_null(pc.match_substring_regex(text, rf"[T :]\d\d.*{_ZONE}"), False)
     full = pc.if_else(zoned, text, pc.binary_join_element_wise(text, "Z", ""))
     return full.cast(pa.timestamp("ns", "UTC"))

@@ -19,7 +19,7 @@ namespace {
 constexpr double FIT_S = 1.0;
 
 // Speed in m/s from which velocities are compared with positions.
-constexpr double DRIVING_SPEED = 2.0;
+constexpr double WALKING_SPEED = 1.0;
 // Largest share of moving states whose velocities may contradict the positions.
 constexpr double MOST_CONTRADICTING = 0.2;
 // A velocity contradicts another one if they differ by this share of the larger one and this many m/s.
@@ -37,6 +37,8 @@ bool contradicts(const ComparedVelocity& pair) {
   return norm(pair.given - pair.fitted) > CONTRADICTING * faster(pair) + SLACK;
 }
 
+bool is_zero(const ComparedVelocity& pair) { return norm(pair.given) == 0.0; }
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
@@ -45,18 +47,26 @@ double median(std::vector<double> values) {
 
 // Describes how velocities of moving states contradict the positions; empty if no more than in real data.
 std::string disagreement(const std::vector<ComparedVelocity>& compared) {
+  // Programs write zeros for what they do not have.
+  const bool is_unknown = std::all_of(compared.begin(), compared.end(), is_zero);
   std::vector<double> angles;
+  double odd = 0.0;
   for (const ComparedVelocity& pair : compared) {
-    if (!contradicts(pair)) continue;
+    if (!is_unknown && !contradicts(pair)) continue;
+    odd += 1.0;
+    if (is_zero(pair)) continue;
     angles.push_back(std::abs(wrap_angle(direction(pair.given) - direction(pair.fitted))));
   }
-  const auto odd = static_cast<double>(angles.size());
   const auto all = static_cast<double>(compared.size());
   if (odd <= MOST_CONTRADICTING * all) return "";
+  std::string detail = "all of these are zero";
+  if (!angles.empty()) {
+    detail = "median angle between them: " + formatted("%.0f", median(angles) * 180.0 / PI) + " degrees";
+  }
   return formatted("%.0f", 100.0 * (odd / all)) +
          "% of the velocities of moving road users contradict the positions: they must be in m/s along the x "
-         "and y axes of the positions, not of the vehicle (median angle between them: " +
-         formatted("%.0f", median(angles) * 180.0 / PI) + " degrees)";
+         "and y axes of the positions, not of the vehicle, and missing where unknown, not zero (" +
+         detail + ")";
 }
 
 // Estimates the velocity of the latest state: the slope of a line fitted to the states of the last `window_s`
@@ -156,7 +166,7 @@ std::vector<std::string> HistoryTable::add(double time_s, const std::vector<Dete
     const ComparedVelocity pair{state.velocity, fitted};
     if (std::isnan(state.velocity.x)) {
       state.velocity = norm(fitted) <= max_speed ? fitted : Point{};
-    } else if (static_cast<double>(states.size()) >= steps && faster(pair) > DRIVING_SPEED) {
+    } else if (static_cast<double>(states.size()) >= steps && faster(pair) > WALKING_SPEED) {
       compared_.push_back(pair);
     }
     const Point away = state.position - track.first_position;
