@@ -103,7 +103,7 @@ def test_road_users_without_a_state_at_the_last_observed_step_are_counted() -> N
     "change",
     [
         lambda velocity, turn: rotate(velocity, np.broadcast_to(-turn[:, None], velocity.shape[:2])),
-        lambda velocity, turn: 3.6 * velocity,
+        lambda velocity, turn: 1.94 * velocity,
         lambda velocity, turn: velocity[..., ::-1],
         lambda velocity, turn: 0.0 * velocity,
     ],

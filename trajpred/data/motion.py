@@ -33,12 +33,12 @@ FIT_S = 1.0
 DRIVING_SPEED = 2.0
 #: … and velocities with positions.
 WALKING_SPEED = 1.0
-#: Largest share of moving states whose velocities may contradict the positions. Argoverse 2 has 0.005 (at
-#: most 0.13 in a scenario), its Sensor logs, nuScenes, Waymo and NGSIM below 0.004; with velocities in the
+#: Largest share of moving states whose velocities may contradict the positions. Argoverse 2 has 0.006 (at
+#: most 0.12 in a scenario), its Sensor logs, nuScenes, Waymo and NGSIM below 0.006; with velocities in the
 #: frame of each road user it is 0.3 to 1.
 MOST_CONTRADICTING = 0.2
 #: A velocity contradicts another if they differ by this share of the larger one …
-CONTRADICTING = 0.5
+CONTRADICTING = 0.4
 #: … and this many m/s: positions are noisy, and velocities from them are late.
 SLACK = 1.0
 

@@ -23,7 +23,7 @@ constexpr double WALKING_SPEED = 1.0;
 // Largest share of moving states whose velocities may contradict the positions.
 constexpr double MOST_CONTRADICTING = 0.2;
 // A velocity contradicts another one if they differ by this share of the larger one and this many m/s.
-constexpr double CONTRADICTING = 0.5;
+constexpr double CONTRADICTING = 0.4;
 constexpr double SLACK = 1.0;
 
 // Returns how many steps of `step_s` seconds a velocity is fitted to, the current one included.
