@@ -24,8 +24,8 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
     """Return the unit of each window ``[S]`` for intervals: its recording, or a block of time in it.
 
     Overlapping windows are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
-    blocks of :data:`BLOCK_WINDOWS` windows (longer if more time was recorded), so that windows of two blocks
-    overlap only at the border.
+    equal blocks of at least :data:`BLOCK_WINDOWS` windows (longer if more time was recorded), so that windows
+    of two blocks overlap only at the border.
 
     Args:
         recordings: recording of each window.
@@ -33,7 +33,7 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
         window_s: length of a window in seconds.
 
     Example:
-        >>> units(["a", "a", "a"], np.array([0.0, 1.0, 40.0]), 11.0)
+        >>> units(["a", "a", "a"], np.array([0.0, 1.0, 70.0]), 11.0)
         ['a 0', 'a 0', 'a 1']
     """
     names, recording = np.unique(list(recordings), return_inverse=True)
@@ -44,8 +44,13 @@ def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: flo
     np.minimum.at(first, recording, start_s)
     last = np.full(len(names), -np.inf)
     np.maximum.at(last, recording, start_s)
-    windows = np.clip((last - first).sum() / window_s / MANY_BLOCKS, *BLOCK_WINDOWS)
-    block = np.floor((start_s - first[recording]) / (windows * window_s)).astype(int)
+    length = last - first
+    windows = np.clip(length.sum() / window_s / MANY_BLOCKS, *BLOCK_WINDOWS)
+    # Blocks of a recording have the same length: a short rest would count as a unit, and vary more.
+    blocks = np.maximum(np.floor(length / (windows * window_s) + 1e-6), 1)
+    block_s = np.maximum(length / blocks, window_s)
+    block = ((start_s - first[recording]) / block_s[recording]).astype(int)
+    block = np.minimum(block, blocks[recording].astype(int) - 1)
     return [f"{name} {number}" for name, number in zip(recordings, block.tolist(), strict=True)]
 
 
