@@ -231,7 +231,9 @@ def test_exit_codes(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp932"])
-def test_output_whose_encoding_lacks_a_character_loses_no_table(encoding: str, store: Path) -> None:
+def test_output_whose_encoding_lacks_a_character_loses_no_table(
+    encoding: str, store: Path, tmp_path: Path
+) -> None:
     code = """
 import sys
 from trajpred.__main__ import main
@@ -249,10 +251,14 @@ finally:
         "--plausibility",
         "--by",
         "all",
+        "--out",
+        tmp_path / "ä.json",
     ]
-    variables = os.environ | {"PYTHONIOENCODING": encoding}
+    without_utf8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    variables = os.environ | without_utf8 | {"PYTHONIOENCODING": encoding}
     done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, cwd=ROOT, env=variables)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
+    assert (tmp_path / "ä.json").exists()
     assert b"minFDE6" in done.stdout
     assert done.stdout.endswith(b"? ?\n")
 

@@ -28,9 +28,9 @@ SECONDS = 12.0
 COLUMNS = ("track=id", "time=t:s", "x=X", "y=Y")
 
 
-def rows(step_s: float = 0.1) -> np.ndarray:
+def rows(step_s: float = 0.1, times: np.ndarray | None = None) -> np.ndarray:
     """Return id, time, x, y, heading, vx, vy of four cars that drive on circles of 30 m at 8 m/s."""
-    time = np.arange(0, SECONDS, step_s)
+    time = np.arange(0, SECONDS, step_s) if times is None else times
     cars: list[np.ndarray] = []
     for n in range(4):
         heading = n * np.pi / 2 + 8 * time / 30
@@ -54,14 +54,19 @@ def first(file: Path, options: TableOptions) -> Scenario:
     return SOURCE.scenario(SOURCE.scenarios(file.parent.parent, options)["val"][0], options)
 
 
+def circles(scenario: Scenario) -> tuple[np.ndarray, np.ndarray]:
+    """Return the true positions ``[A, T, 2]`` and headings ``[A, T]``."""
+    number = np.array([float(name.replace(",", ".")) for name in scenario.tracks.track_id.tolist()])
+    heading = number[:, None] * np.pi / 2 + 8 * scenario.timestamps_ns / 1e9 / 30
+    return np.stack((100 * number[:, None] + 30 * np.sin(heading), -30 * np.cos(heading)), -1), heading
+
+
 def require_circles(file: Path, columns: tuple[str, ...] = COLUMNS, **more: object) -> None:
     scenario = first(file, TableOptions(columns=columns, **more))
     tracks = scenario.tracks
-    number = np.array([float(name.replace(",", ".")) for name in tracks.track_id.tolist()])
-    heading = number[:, None] * np.pi / 2 + 8 * scenario.timestamps_ns / 1e9 / 30
-    expected = np.stack((100 * number[:, None] + 30 * np.sin(heading), -30 * np.cos(heading)), -1)
-    assert len(number) == 4
-    np.testing.assert_allclose(tracks.position, expected, atol=2e-3)
+    position, heading = circles(scenario)
+    assert len(position) == 4
+    np.testing.assert_allclose(tracks.position, position, atol=2e-3)
     assert np.cos(tracks.heading - heading)[:, 12:].min() > 0.98
 
 
@@ -158,6 +163,23 @@ def test_times_with_a_type_of_their_own_need_no_unit(kind: pa.DataType, folder: 
 def test_rates_up_to_1_khz_are_read(rate: int, folder: Path) -> None:
     (folder / "a.csv").write_text(text(rows(1 / rate)))
     require_circles(folder / "a.csv")
+
+
+@pytest.mark.parametrize("lost", [0.1, 0.3, 0.5])
+def test_lost_rows_at_jittering_times_do_not_change_the_rate(lost: float, folder: Path) -> None:
+    """States between rows are extrapolated by up to 0.1 s, at velocities that lag behind by up to 2 m/s."""
+    random = np.random.default_rng(0)
+    times = np.arange(0, SECONDS, 0.1) + random.uniform(-0.03, 0.03, 120)
+    times[0] = 0.0
+    states = rows(times=times)
+    is_kept = (random.uniform(size=len(states)) > lost) | (states[:, 1] == 0)
+    (folder / "a.csv").write_text(text(states[is_kept]))
+    scenario = first(folder / "a.csv", TableOptions(columns=COLUMNS))
+    valid = scenario.tracks.valid
+    assert scenario.step_s == pytest.approx(0.1)
+    assert valid.mean() > (1 - lost) ** 2
+    away = np.linalg.norm(scenario.tracks.position - circles(scenario)[0], axis=-1)
+    assert away[valid].max() < 0.2
 
 
 @pytest.mark.parametrize("down", [False, True])

@@ -79,7 +79,7 @@ def _is_stream(path: Path) -> bool:
 
 def _shortened(name: str) -> str:
     """Cut a name to the bytes that file systems accept, without splitting a character."""
-    return os.fsencode(name)[:MAX_NAME_BYTES].decode(errors="ignore")
+    return os.fsencode(name)[:MAX_NAME_BYTES].decode(sys.getfilesystemencoding(), errors="ignore")
 
 
 @contextmanager

@@ -43,6 +43,8 @@ SHORTEST_M = 2.0
 LONGEST_M = 12.0
 #: Least seconds between states; 1 kHz is the highest rate.
 SHORTEST_STEP_S = 0.001
+#: Steps of a track of which at least a quarter must be as short as elsewhere: a rate may not change.
+RUN = 16
 #: Times farther than this (seconds) from all others are mistakes if they are too few for a window.
 PAUSE_S = 86_400.0
 #: Share of distinct times among rows below which float32 may have rounded times.
@@ -63,7 +65,7 @@ class Recording:
         heading: ``[N]`` radians, NaN where unknown.
         velocity: ``[N, 2]`` m/s.
         size: ``[A, 2]`` metres, length and width; NaN where unknown.
-        step_s: median seconds between two states of a track.
+        step_s: usual seconds between two states of a track.
         warnings: what looks wrong, with the figure, by kind.
     """
 
@@ -308,16 +310,27 @@ def _require_resolved(time: NDArray[np.float64], column: str) -> None:
 
 
 def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], names: dict[str, str]) -> float:
-    """Return the median seconds between a track's states. Raises: DataError if they are implausible."""
-    steps = np.diff(time)[np.diff(track) == 0]
+    """Return the usual seconds between a track's states, although up to half of the states are lost.
+
+    Raises: DataError if they are implausible, or differ between tracks or times.
+    """
+    is_same = np.diff(track) == 0
+    of = track[1:][is_same]
+    steps = np.diff(time)[is_same]
     require(len(steps) > 0, names["track"], "no track has two states: is the column of tracks right?")
-    short, step_s, long = np.quantile(steps, (0.1, 0.5, 0.75)).tolist()
+    run = (np.arange(len(of)) - np.searchsorted(of, of)) // RUN
+    of_run = of * (run.max() + 1) + run
+    _, first, count = np.unique(of_run, return_index=True, return_counts=True)
+    ascending = steps[np.lexsort((steps, of_run))]
+    quartile = np.repeat(ascending[first + (count - 1) // 4], count)
+    short, middle, long = np.quantile(quartile, (0.1, 0.5, 0.75)).tolist()
+    step_s = float(np.median(steps[steps <= GAP_STEPS * middle]))
     usual = f"{SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g} s"
     unit = f"states of a track are {step_s:.3g} s apart in the median instead of {usual}: check the unit"
     require(0.99 * SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S, names["time"], unit)
     mixed = f"mixes steps of {short:.3g} and {long:.3g} s: put each rate into a file of its own"
     require(long <= GAP_STEPS * step_s and step_s <= GAP_STEPS * short, names["time"], mixed)
-    return float(step_s)
+    return step_s
 
 
 def _oddities(
