@@ -10,14 +10,16 @@ from trajpred.data.geometry import unit_vector, wrap_angle
 from trajpred.data.motion import (
     STANDING_SPEED,
     STEP_S,
+    add_noise,
     causal_heading,
     causal_velocity,
     causal_velocity_of_rows,
+    derive_states,
     forward_heading,
     heading_known,
     mean_step_s,
+    slow,
 )
-from trajpred.data.noise import add_noise, derive_states, slow
 from trajpred.data.scenario import Scenario
 
 STEP = 0.1

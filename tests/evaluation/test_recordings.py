@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import rejects, run
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation import read_results
-from trajpred.evaluation.recordings import units
+from trajpred.evaluation.score import units
 from trajpred.evaluation.table import _recordings, compare, ratios, student
 
 #: Seconds of a window; they start every second.

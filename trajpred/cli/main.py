@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 import trajpred
-from trajpred.cli import data, explore, info, models, replay, scores, visualize
+from trajpred.cli import data, info, models, replay, scores, visualize
 from trajpred.cli.doctor import doctor
 from trajpred.data.environment import in_repository, limit_threads
 from trajpred.data.registry import load_module, load_plugins
@@ -38,7 +38,7 @@ COMMANDS: tuple[Command, ...] = (
     models.calibrate,
     scores.compare,
     visualize.visualize,
-    explore.explore,
+    visualize.explore,
     models.export,
     replay.replay,
     info.info,

@@ -108,17 +108,25 @@ def evenly_spaced(lines: Ragged, points: int) -> NDArray[np.float64]:
     if not len(filled):
         return out
     xy = lines.values[:, :2]
-    start = lines.offsets[filled]
-    end = lines.offsets[filled + 1] - 1
-    # One arc length over all polylines, separated by gaps of 1 m, so that one interpolation covers them all.
-    gap = np.zeros(len(xy))
-    gap[1:] = norm(np.diff(xy, axis=0))
-    gap[start] = 1.0
-    arc = np.cumsum(gap)
-    length = arc[end] - arc[start]
-    along = arc[start, None] + length[:, None] * np.linspace(0, 1, points)
+    first = lines.offsets[filled]
+    last = lines.offsets[filled + 1] - 1
+    arc = arc_over_lines(xy, first)
+    length = arc[last] - arc[first]
+    along = arc[first, None] + length[:, None] * np.linspace(0, 1, points)
     out[filled] = interpolate(along, arc, xy)
     return out
+
+
+def arc_over_lines(xy: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return one arc length ``[Q]`` over polylines that follow each other in ``xy`` ``[Q, 2]``.
+
+    It grows by a metre before each polyline, which begin at the rows ``first``, so that a single
+    interpolation serves all of them.
+    """
+    step = np.ones(len(xy))
+    step[1:] = norm(np.diff(xy, axis=0))
+    step[first] = 1.0
+    return np.cumsum(step)
 
 
 def interpolate(
@@ -151,11 +159,12 @@ def pairs_in_scenes(
 
     Returns the rows of both ``[pairs]``, the first ascending, and ``[N]`` the first pair of each row.
     """
-    start = np.searchsorted(other, scene)
-    count = np.searchsorted(other, scene, side="right") - start
-    begin = np.cumsum(count) - count
-    row = np.repeat(np.arange(len(scene)), count)
-    return row, np.arange(len(row)) + (start - begin)[row], begin
+    first_other = np.searchsorted(other, scene)
+    others = np.searchsorted(other, scene, side="right") - first_other  # of the same scene
+    first_pair = np.cumsum(others) - others
+    row = np.repeat(np.arange(len(scene)), others)
+    number = np.arange(len(row)) - first_pair[row]  # of each pair among those of its row
+    return row, first_other[row] + number, first_pair
 
 
 def rows_around(

@@ -106,7 +106,7 @@ def frame_steps(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
         return rank
     since = (timestamps_ns - timestamps_ns[0]).astype(np.float64)
     known = num_observed if num_observed > FEWEST_INTERVALS else len(since)
-    lost = _nearest_steps(since, _usual(since[:known])) - rank
+    lost = _nearest_steps(since, _frame_interval(since[:known])) - rank
     # If two frames fall on one step, the observed ones before them move back; a future one moves ahead.
     observed = lost[:num_observed]
     observed[:] = np.minimum.accumulate(observed[::-1])[::-1]
@@ -125,47 +125,49 @@ def regular_step_s(timestamps_ns: NDArray[np.int64]) -> float:
     return float(timestamps_ns[-1] - timestamps_ns[0]) / 1e9 / steps
 
 
-def _usual(since: NDArray[np.float64]) -> float:
-    """Return the interval between consecutive frames, from times ``[T]`` since the first.
+def _frame_interval(since: NDArray[np.float64]) -> float:
+    """Estimate the interval between consecutive frames from times ``[T]`` since the first.
 
-    The median of the intervals that are not much longer than the lower quartile is right even if half of the
-    frames are lost, but too short if late frames make short intervals. Then, if few frames are lost, the
-    median of all intervals is used. Either is refined.
+    A grid is fitted, starting from the median of the short intervals: it is right even if half of the frames
+    are lost, but too short if late frames make short intervals. Then the times scatter around the grid; if
+    few frames are lost, the grid is fitted again, starting from the median of all intervals.
     """
     intervals = np.sort(np.diff(since))
-    short = intervals[(len(intervals) - 1) // 4]
-    single = float(np.median(intervals[intervals <= GAP_STEPS * short]))
-    step, spread = _refined(since, single)
-    middle = float(np.median(intervals))
-    if spread > CLEAR and since[-1] <= FEW_LOST * middle * len(intervals):
-        step, _ = _refined(since, middle)
+    lower_quartile = intervals[(len(intervals) - 1) // 4]
+    is_short = intervals <= GAP_STEPS * lower_quartile
+    step, scatter = _refined(since, float(np.median(intervals[is_short])))
+    median = float(np.median(intervals))
+    has_few_lost = since[-1] <= FEW_LOST * median * len(intervals)
+    if scatter > CLEAR and has_few_lost:
+        step, _ = _refined(since, median)
     return step
 
 
 def _refined(since: NDArray[np.float64], step: float) -> tuple[float, float]:
     """Fit a grid of about this step to times; return its step and the times' scatter around it, in steps."""
     time = since - since.mean()
-    spread = np.inf
+    scatter = np.inf
     for _ in range(REFINEMENTS):
         steps = _nearest_steps(since, step)
-        centred = steps - steps.mean()
         if steps[-1] == 0:
             break
-        step = float(centred @ time) / float(centred @ centred)
-        spread = float(np.sqrt(np.mean((time - step * centred) ** 2))) / step
-    return step, spread
+        # Least squares: time = step · number of the step, both relative to their means.
+        number = steps - steps.mean()
+        step = float(number @ time) / float(number @ number)
+        scatter = float(np.sqrt(np.mean((time - step * number) ** 2))) / step
+    return step, scatter
 
 
 def _nearest_steps(since: NDArray[np.float64], step: float) -> NDArray[np.int64]:
     """Return the nearest steps ``[T]`` of a grid, counted by a clock that follows the times."""
     steps = []
     count = 0
-    expected = 0.0
+    clock = 0.0
     for time in since.tolist():
-        passed = max(math.floor((time - expected) / step + 0.5), 0)
+        passed = max(math.floor((time - clock) / step + 0.5), 0)  # rounded
         count += passed
-        expected += passed * step
-        expected += FOLLOWED * (time - expected)
+        clock += passed * step
+        clock += FOLLOWED * (time - clock)
         steps.append(count)
     return np.array(steps, np.int64)
 

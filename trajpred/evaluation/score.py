@@ -29,7 +29,6 @@ from trajpred.evaluation.agents import (
     whole_seconds,
 )
 from trajpred.evaluation.av2_check import Av2Check
-from trajpred.evaluation.recordings import Scenes
 from trajpred.evaluation.results import Evaluation, environment, store_facts
 from trajpred.evaluation.table import FACTS, agent_field
 from trajpred.evaluation.updates import score_streams
@@ -51,6 +50,13 @@ from trajpred.store import ScenarioStore
 
 #: Join the tables of this many batches at once.
 AT_ONCE = 64
+#: Fewer recordings than this are divided into blocks of time.
+FEW_RECORDINGS = 10
+#: Least and greatest length of a block of time, in windows. Windows at a border belong to two blocks in part:
+#: with blocks of k windows, the variance of a mean is estimated too small by 1 / (3 k).
+BLOCK_WINDOWS = (3.0, 6.0)
+#: Blocks are lengthened only while at least this many remain.
+MANY_BLOCKS = 12
 
 
 def evaluate(
@@ -84,16 +90,8 @@ def evaluate(
             no scored agent.
     """
     _ = store.lengths  # raises if there are several: errors at 3 s and 6 s have no common mean
-    check = Av2Check() if check_with_av2 else None
     start = time.monotonic()
-    agents_rows = _Rows()
-    scenes_rows = _Rows()
-    scored = Scenes(dict(zip(store.scenario_ids, store.recordings, strict=True)))
-    scenarios_scored = 0
-    left_out: Counter[str] = Counter()
-    many_modes: Counter[str] = Counter()
-    step_s = 0.0
-    seconds: list[float] = []
+    scores = _Scores(store, plausibility, Av2Check() if check_with_av2 else None)
     batches = forecast_store(
         predictor,
         store,
@@ -106,34 +104,21 @@ def evaluate(
     for scenarios, forecasts in batches:
         if not scenarios:
             continue
-        many_modes.update(_many_modes(forecasts))
+        scores.many_modes.update(_many_modes(forecasts))
         if complete:
-            left_out.update(_left_out(forecasts, scenarios))
+            scores.left_out.update(_left_out(forecasts, scenarios))
             forecasts = [completed(*pair) for pair in zip(forecasts, scenarios, strict=True)]
-        agents = ScoredAgents.of(scenarios, forecasts, predictor.joint)
-        step_s = step_s or agents.step_s
-        require_step(agents.step_s, step_s, scenarios[0].scenario_id)
-        recorded = scenarios[0].num_steps - scenarios[0].num_observed
-        seconds = [round(steps * step_s, 2) for steps in (agents.valid.shape[1], recorded)]
-        scenarios_scored += len(scenarios)
-        scored.add(scenarios)
-        values = score_agents(agents, step_s, plausibility)
-        if isinstance(forecasts[0], StreamedForecast):
-            values |= score_streams(scenarios, forecasts, agents, step_s)
-        agents_rows.add(agents_table(agents, values, plausibility))
-        scenes_rows.add(scenes_table(agents))
-        if check is not None:
-            check.add(agents)
-    if not scenarios_scored:
+        scores.add(scenarios, forecasts, predictor.joint)
+    if not scores.digests:
         raise DataError(_nothing_to_score(store), file=store.path)
-    require_scenes(predictor, scored.digests)
-    table = scored.joined(agents_rows.table())
-    if not pc.any(table["predicted"]).as_py() or left_out["all"] == len(table):
+    require_scenes(predictor, scores.digests)
+    table = scores.with_scenes(scores.agents)
+    if not pc.any(table["predicted"]).as_py() or scores.left_out["all"] == len(table):
         raise DataError(_nothing_forecast(predictor, store))
     code = {name: metric.compute for name, metric in METRICS.items()} | code_of(predictor)
     return Evaluation.of_tables(
         table,
-        scored.joined(scenes_rows.table()),
+        scores.with_scenes(scores.scenes),
         predictor=predictor.name,
         how=predictor.how,
         packages=foreign(code),
@@ -142,12 +127,12 @@ def evaluate(
         half=store.half,
         observed_s=store.observed_s,
         store=store_facts(store.path),
-        scenarios=scenarios_scored,
-        seconds=seconds,
-        completed=dict(left_out),
-        many_modes=dict(many_modes),
+        scenarios=len(scores.digests),
+        seconds=scores.seconds,
+        completed=dict(scores.left_out),
+        many_modes=dict(scores.many_modes),
         faults=reasons(predictor, store.split_ids),
-        av2=check.summary() if check is not None else {},
+        av2=scores.check.summary() if scores.check is not None else {},
         environment={**environment(), "wall_s": round(time.monotonic() - start, 1)},
     )
 
@@ -193,6 +178,100 @@ class _Rows:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of all tables; columns missing in a table are null there."""
     return pa.concat_tables(tables, promote_options="default")
+
+
+class _Scores:
+    """The scores of all batches so far, and the scored scenes.
+
+    Attributes:
+        check: compares the metrics with av2's, if requested.
+        agents: rows of :func:`agents_table`.
+        scenes: rows of :func:`scenes_table`.
+        digests: :attr:`~trajpred.data.scenario.Scenario.digest` of each scored scenario, by id.
+        step_s: seconds between steps.
+        seconds: scored and recorded seconds of the futures.
+        left_out: number of agents of each group that were not forecast but completed.
+        many_modes: number of tracks with more modes than metrics use, by their number of modes.
+    """
+
+    def __init__(self, store: ScenarioStore, plausibility: bool, check: Av2Check | None) -> None:
+        self.plausibility = plausibility
+        self.check = check
+        self.agents = _Rows()
+        self.scenes = _Rows()
+        self.digests: dict[str, int] = {}
+        self.step_s = 0.0
+        self.seconds: list[float] = []
+        self.left_out: Counter[str] = Counter()
+        self.many_modes: Counter[str] = Counter()
+        self._recordings = dict(zip(store.scenario_ids, store.recordings, strict=True))
+        self._start_s: list[float] = []
+        self._window_s = 0.0
+
+    def add(self, scenarios: Sequence[Scenario], forecasts: Sequence[Forecast], joint: bool) -> None:
+        """Score a batch; ``joint`` as for :meth:`ScoredAgents.of`."""
+        agents = ScoredAgents.of(scenarios, forecasts, joint)
+        step_s = self.step_s or agents.step_s
+        require_step(agents.step_s, step_s, scenarios[0].scenario_id)
+        self.step_s = step_s
+        scored_steps = agents.valid.shape[1]
+        self.seconds = [round(steps * step_s, 2) for steps in (scored_steps, scenarios[0].num_future)]
+        for scenario in scenarios:
+            self.digests[scenario.scenario_id] = scenario.digest
+            self._start_s.append(float(scenario.timestamps_ns[0]) * 1e-9)
+            self._window_s = max(self._window_s, scenario.num_steps * scenario.step_s)
+        values = score_agents(agents, step_s, self.plausibility)
+        if isinstance(forecasts[0], StreamedForecast):
+            values |= score_streams(scenarios, forecasts, agents, step_s)
+        self.agents.add(agents_table(agents, values, self.plausibility))
+        self.scenes.add(scenes_table(agents))
+        if self.check is not None:
+            self.check.add(agents)
+
+    def with_scenes(self, rows: _Rows) -> pa.Table:
+        """Return ``rows`` with the columns :data:`~trajpred.evaluation.table.SCENE` after the first one."""
+        table = rows.table()
+        ids = list(self.digests)
+        recordings = [self._recordings[name] for name in ids]
+        of_windows = units(recordings, np.array(self._start_s), self._window_s)
+        index = pc.index_in(table["scenario_id"], pa.array(ids))
+        table = table.add_column(1, "recording", pa.chunked_array([of_windows]).take(index))
+        digests = pa.chunked_array([pa.array(list(self.digests.values()), pa.int64())])
+        return table.add_column(2, "digest", digests.take(index))
+
+
+def units(recordings: Sequence[str], start_s: NDArray[np.float64], window_s: float) -> list[str]:
+    """Return the unit of each window ``[S]`` for intervals: its recording, or a block of time in it.
+
+    Overlapping windows are not independent. Fewer recordings than :data:`FEW_RECORDINGS` are divided into
+    equal blocks of at least :data:`BLOCK_WINDOWS` windows (longer if more time was recorded), so that windows
+    of two blocks overlap only at the border.
+
+    Args:
+        recordings: recording of each window.
+        start_s: ``[S]`` seconds at which the windows start.
+        window_s: length of a window in seconds.
+
+    Example:
+        >>> units(["a", "a", "a"], np.array([0.0, 1.0, 70.0]), 11.0)
+        ['a 0', 'a 0', 'a 1']
+    """
+    names, recording = np.unique(list(recordings), return_inverse=True)
+    alone = len(names) == len(recordings)  # no two windows share a recording
+    if alone or len(names) >= FEW_RECORDINGS:
+        return list(recordings)
+    first = np.full(len(names), np.inf)
+    np.minimum.at(first, recording, start_s)
+    last = np.full(len(names), -np.inf)
+    np.maximum.at(last, recording, start_s)
+    length = last - first
+    windows = np.clip(length.sum() / window_s / MANY_BLOCKS, *BLOCK_WINDOWS)
+    # Blocks of a recording have the same length: a short rest would count as a unit, and vary more.
+    blocks = np.maximum(np.floor(length / (windows * window_s) + 1e-6), 1)
+    block_s = np.maximum(length / blocks, window_s)
+    block = ((start_s - first[recording]) / block_s[recording]).astype(int)
+    block = np.minimum(block, blocks[recording].astype(int) - 1)
+    return [f"{name} {number}" for name, number in zip(recordings, block.tolist(), strict=True)]
 
 
 def _nothing_to_score(store: ScenarioStore) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 10_000
 #: Columns of an agent's scenario besides its id: the unit of intervals
-#: (:func:`~trajpred.evaluation.recordings.units`), and :attr:`~trajpred.data.scenario.Scenario.digest`.
+#: (:func:`~trajpred.evaluation.score.units`), and :attr:`~trajpred.data.scenario.Scenario.digest`.
 SCENE = ("recording", "digest")
 #: The 97.5 % quantile of the normal distribution.
 NORMAL = 1.959964

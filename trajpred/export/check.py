@@ -19,7 +19,7 @@ from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError, require
-from trajpred.export.interface import port_names
+from trajpred.export.graphs import port_names
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster
 from trajpred.onboard.bundle import FUSED, SIGNATURES

@@ -24,8 +24,7 @@ from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
 from trajpred.evaluation.results import environment
 from trajpred.export.check import TOLERANCE_M, Check, check, check_encoder, example_arrays
-from trajpred.export.graphs import decoder_chain, encoder_chain
-from trajpred.export.interface import interface_page, port_names, ports_among
+from trajpred.export.graphs import decoder_chain, encoder_chain, port_names, ports_among
 from trajpred.export.trace import join, to_onnx
 from trajpred.features.config import LANE_KINDS
 from trajpred.model import Forecaster
@@ -242,3 +241,95 @@ def _publish(folder: Path, target: Path) -> None:
         if replaced.exists():
             replaced.rename(target)
         raise
+
+
+# ------------------------------------------------------------------------------------- the bundle's page
+
+#: The page's note for models that use poses in the scene's frame.
+FOCAL_ORIGIN = "The origin is the focal agent's or the ego's position: the model uses poses in its frame."
+
+
+def interface_page(manifest: dict[str, Any]) -> str:
+    """Return the Markdown page for the content of a ``bundle.json``."""
+    model = manifest["model"]
+    operators: set[str] = set()
+    graphs: list[str] = []
+    for name, graph in manifest["graphs"].items():
+        operators.update(graph["operators"])
+        graphs.append(_graph_section(name, graph))
+    indices = [f"- `{port}`: {', '.join(names)}" for port, names in manifest["indices"].items()]
+    output = f"Encoder without decoder: tokens of {model['dim']} channels"
+    if "decoder" in manifest["graphs"]:
+        output = f"{model['modes']} futures of {model['horizon']} steps"
+    parts = [
+        f"# {manifest['name']}: onboard bundle\n",
+        f"{output} from {model['history']} observed steps of {model['step_s']:g} s. "
+        f"Precision {manifest['precision']}, ONNX opset {manifest['opset']}, "
+        "standard operators only.\n",
+        _sizes_note(manifest) + "\n",
+        _licence_note(manifest),
+        "Order of execution: `lane_encoder` for new lanes (a token depends on one lane only, so keep it), "
+        "`encoder`, then `decoder` if there is one. Frames: an agent's own frame is its last observed pose, "
+        "x ahead, y left; a lane's is its midpoint and direction; the scene's is the map frame moved to an "
+        f"origin nearby (subtract in float64). {_origin_note(manifest['graphs'])}\n",
+        *graphs,
+        "## Indices, from 0\n",
+        *indices,
+        "",
+        _check_section(manifest["check"]),
+        "## Operators\n",
+        f"`{'`, `'.join(sorted(operators))}`\n",
+    ]
+    return "\n".join(parts)
+
+
+def _origin_note(graphs: dict[str, Any]) -> str:
+    """Describe the origins of the scene's frame that give the same result."""
+    for graph in graphs.values():
+        for port in graph["inputs"]:
+            if port["name"] == "scene_heading":
+                return FOCAL_ORIGIN
+    return "Every origin gives the same result."
+
+
+def _sizes_note(manifest: dict[str, Any]) -> str:
+    """Describe the numbers of agents and lanes that the graphs take."""
+    sizes = manifest["sizes"]
+    limits = manifest["scene"]["features"]
+    if sizes:
+        return (
+            f"Fixed sizes: A = B = {sizes['A']} agents, L = {sizes['L']} lane segments and crossings. Pad "
+            "smaller scenes with zeros, `valid` False and `target` 0."
+        )
+    return (
+        "Dynamic sizes: agents A, lane segments and crossings L, agents to predict B, each at least 1 (pad "
+        f"where there are none); designed for up to {limits['max_agents']} agents and "
+        f"{limits['max_lanes']} lanes."
+    )
+
+
+def _licence_note(manifest: dict[str, Any]) -> str:
+    licence = manifest["licence"]
+    return f"Licence of the weights: {licence}; see `{bundle.LICENCE}`.\n" if licence else ""
+
+
+def _graph_section(name: str, graph: dict[str, Any]) -> str:
+    """Return the table of a graph's inputs and outputs."""
+    rows = [_port_row("in", port) for port in graph["inputs"]]
+    rows += [_port_row("out", port) for port in graph["outputs"]]
+    return "\n".join((f"## {name}.onnx\n", "| | name | type | shape | |", "|---|---|---|---|---|", *rows, ""))
+
+
+def _port_row(side: str, port: dict[str, Any]) -> str:
+    shape = ", ".join(str(size) for size in port["shape"])
+    return f"| {side} | `{port['name']}` | {port['dtype']} | [{shape}] | {port['meaning']} |"
+
+
+def _check_section(check: dict[str, Any]) -> str:
+    """Return the table of differences from PyTorch."""
+    rows: list[str] = []
+    for case in check["cases"]:
+        largest = f"{case['largest']:.2g} {check['unit']}"
+        rows.append(f"| {case['name']} | {case['agents']} | {case['lanes']} | {largest} |")
+    head = "| scene | agents | lanes | largest difference |\n|---|---|---|---|"
+    return "\n".join(("## Check against PyTorch\n", f"Result: {check['summary']}.\n", head, *rows, ""))

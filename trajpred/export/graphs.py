@@ -11,12 +11,12 @@ input. The batch has one of two forms:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from trajpred.export.interface import port_names
 from trajpred.features.config import GraphConfig
 from trajpred.features.scene_graph import RELATIONS, SceneBatch, edges_of, relation_kinds
 from trajpred.model import ModeDecoder, SceneDecoder, SceneEncoder, SceneTokens, TokenEncoder
@@ -24,6 +24,29 @@ from trajpred.model.mode_decoder import all_pairs
 from trajpred.model.scene_encoder import TokenGraph
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature
 from trajpred.onboard.encoder import AGENT_STATE
+
+
+class Named(Protocol):
+    """A port of a signature, or a value of an ONNX graph."""
+
+    @property
+    def name(self) -> str:
+        """The name of the port."""
+        ...
+
+
+NamedPort = TypeVar("NamedPort", bound=Named)
+
+
+def port_names(ports: Iterable[Named]) -> list[str]:
+    """Return the name of each port."""
+    return [port.name for port in ports]
+
+
+def ports_among(ports: Iterable[NamedPort], names: Collection[str]) -> list[NamedPort]:
+    """Return the ports whose names are among ``names``."""
+    return [port for port in ports if port.name in names]
+
 
 #: Coordinates (m) of padding that stays in the batch.
 BEYOND_M = 1e6

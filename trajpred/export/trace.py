@@ -23,8 +23,7 @@ from torch.export import Dim, ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from trajpred.errors import DataError
-from trajpred.export.graphs import Chain
-from trajpred.export.interface import port_names, ports_among
+from trajpred.export.graphs import Chain, port_names, ports_among
 from trajpred.onboard.bundle import SIGNATURES, Port, Signature, resolved
 
 

@@ -14,6 +14,7 @@ from trajpred.data.lane_map import LaneMap
 from trajpred.data.motion import UNKNOWN_HEADING
 from trajpred.data.ragged import (
     Ragged,
+    arc_over_lines,
     find_in_scenes,
     interpolate,
     pairs_in_scenes,
@@ -403,15 +404,12 @@ def _points_along(
 
     ``xy`` ``[Q, 2]`` contains one polyline after another, which end at rows ``first`` and ``last`` ``[N]``.
     """
-    # One arc length over all polylines, with a gap of a metre before each: a single interpolation suffices.
-    gap = np.ones(len(xy))
-    gap[1:] = norm(np.diff(xy, axis=0))
-    gap[first] = 1.0
-    arc = np.cumsum(gap)
-
-    inside = np.minimum(distance, (arc[last] - arc[first])[:, None])
+    arc = arc_over_lines(xy, first)
+    length = arc[last] - arc[first]
+    inside = np.minimum(distance, length[:, None])
     # Straight on in the direction of the last metre: the last two points may coincide.
-    ahead = xy[last] - interpolate(np.maximum(arc[last] - 1, arc[first]), arc, xy)
+    metre_before = np.maximum(arc[last] - 1, arc[first])
+    ahead = xy[last] - interpolate(metre_before, arc, xy)
     ahead /= np.maximum(norm(ahead), 1e-9)[:, None]
     points = interpolate(inside + arc[first, None], arc, xy)
     return points + ahead[:, None] * (distance - inside)[..., None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -138,6 +139,28 @@ def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
     return scenario
 
 
+class _Obstacle(NamedTuple):
+    """An obstacle of a file; ``states`` are its steps, each with x, y, heading, velocity and velocityY."""
+
+    name: str
+    object_type: str
+    size: list[float]
+    is_static: bool
+    states: list[tuple[int, list[float]]]
+
+    @classmethod
+    def of(cls, element: Element) -> _Obstacle:
+        """Read an obstacle. Raises: DataError naming the element at fault."""
+        states = [*element.iterfind("initialState"), *element.iterfind("trajectory/state")]
+        return cls(
+            name=element.get("id", ""),
+            object_type=OBJECT_TYPE.get(element.findtext("type", ""), "unknown"),
+            size=_size(element),
+            is_static=element.tag == "staticObstacle" or element.findtext("role") == "static",
+            states=[_state(state) for state in states],
+        )
+
+
 @dataclass(frozen=True)
 class _Recording:
     """The ``A`` obstacles of a file over its ``N`` steps.
@@ -164,44 +187,29 @@ class _Recording:
         """Read the obstacles of a scenario. Raises: DataError naming the element at fault."""
         step_s = number(root, "timeStepSize")
         require(0.01 <= step_s <= 1, "timeStepSize", f"must be 0.01 to 1 s, is {step_s}")
-        names: list[str] = []
-        kinds: list[str] = []
-        sizes: list[list[float]] = []
-        statics: list[bool] = []
-        states: list[list[tuple[int, list[float]]]] = []
+        obstacles = [_Obstacle.of(element) for element in root if element.tag in _OBSTACLES]
         steps: list[int] = []
-        for obstacle in root:
-            if obstacle.tag not in _OBSTACLES:
-                continue
-            names.append(obstacle.get("id", ""))
-            kinds.append(OBJECT_TYPE.get(obstacle.findtext("type", ""), "unknown"))
-            sizes.append(_size(obstacle))
-            statics.append("static" in (obstacle.findtext("role"), obstacle.tag.removesuffix("Obstacle")))
-            elements = [*obstacle.iterfind("initialState"), *obstacle.iterfind("trajectory/state")]
-            path = [_state(element) for element in elements]
-            states.append(path)
-            steps += [step for step, _ in path]
-        is_static = np.array(statics, np.bool_)
+        for obstacle in obstacles:
+            steps += [step for step, _ in obstacle.states]
         first = min(steps, default=0)
         length = max(steps, default=-1) + 1 - first
         require(length <= MAX_STEPS, "time", f"spans {length} steps, more than {MAX_STEPS}")
-        too_many = f"{len(states)} over {length} steps are too many"
-        require(length * len(states) <= MAX_STATES, "obstacle", too_many)
-        table = np.full((len(states), length, 5), np.nan)
-        for row, path in enumerate(states):
-            for step, values in path:
-                if is_static[row]:
-                    table[row, :] = values
-                else:
-                    table[row, step - first] = values
-        speed = table[..., 3]
-        speed[is_static[:, None] & np.isnan(speed) & np.isfinite(table[..., 0])] = 0.0
+        too_many = f"{len(obstacles)} over {length} steps are too many"
+        require(length * len(obstacles) <= MAX_STATES, "obstacle", too_many)
+        table = np.full((len(obstacles), length, 5), np.nan)
+        for states, obstacle in zip(table, obstacles, strict=True):
+            for step, values in obstacle.states:
+                steps_of_state = slice(None) if obstacle.is_static else step - first
+                states[steps_of_state] = values
+            speed = states[:, 3]
+            if obstacle.is_static:
+                speed[np.isnan(speed) & np.isfinite(states[:, 0])] = 0.0
         return cls(
             step_s=step_s,
-            name=names,
-            object_type=kinds,
-            size=np.array(sizes).reshape(-1, 2),
-            is_static=is_static,
+            name=[obstacle.name for obstacle in obstacles],
+            object_type=[obstacle.object_type for obstacle in obstacles],
+            size=np.array([obstacle.size for obstacle in obstacles]).reshape(-1, 2),
+            is_static=np.array([obstacle.is_static for obstacle in obstacles], np.bool_),
             state=table,
         )
 

@@ -228,6 +228,7 @@ class StarSceneEncoder(TokenEncoder):
         return SceneTokens(x, lanes, graph)
 
     def attended(self, name: str, weight: Any, graph: TokenGraph, batch: HeteroData) -> list[Pairs]:
+        """Assign the attention of the stars, of all agents, and to neighbours or lanes."""
         if name == "everyone":
             return [Pairs.of_scenes(weight, graph.agents, graph.num_agents)]
         if name == "cross.lanes":

@@ -52,17 +52,22 @@ class Layout:
     def of(
         cls, batch: Tensor, pointer: Tensor, counts: list[int] | None = None, together: bool | None = None
     ) -> Layout:
-        """Build from PyG's ``batch`` ``[N]`` and ``ptr`` ``[scenes + 1]``, read without ``counts``."""
+        """Build from the ``batch`` ``[N]`` and ``ptr`` ``[scenes + 1]`` of a PyG batch.
+
+        Args:
+            counts: nodes of each scene, on the host; by default read from ``pointer``.
+            together: whether all scenes form one block; by default on all devices but CPUs.
+        """
         if together is None:
             together = batch.device.type != "cpu"
         count = pointer[1:] - pointer[:-1]
         node = torch.arange(batch.shape[0], device=batch.device)
         if count.shape[0] == 1:  # sizes are known without reading data, as exported graphs require
             return cls(batch, node, count, [batch.shape[0]], together)
-        within = node - pointer[batch]
         if counts is None:
             counts = count.tolist()
-        return cls(batch, within, count, counts, together)
+        first = pointer[batch]
+        return cls(batch, node - first, count, counts, together)
 
     @classmethod
     def of_counts(cls, counts: list[int], together: bool | None = None) -> Layout:

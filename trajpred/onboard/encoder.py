@@ -212,16 +212,18 @@ class OnboardEncoder:
 
     def _padded(self, agents: AgentFeatures, lanes: SelectedLanes) -> dict[str, NDArray[Any]]:
         """Return the inputs of encoder and decoder, padded to the bundle's sizes or to at least one lane."""
-        A, L = self.bundle.sizes or (len(agents.track_id), max(len(lanes.row), 1))
+        num_agents = len(agents.track_id)
+        num_lanes = len(lanes.row)
+        A, L = self.bundle.sizes or (num_agents, max(num_lanes, 1))
         inputs = {
             "history": pad(agents.history, A),
             "object_type": pad(agents.object_type, A),
-            "agent_valid": np.arange(A) < len(agents.track_id),
+            "agent_valid": np.arange(A) < num_agents,
             "lane_token": pad(lanes.token, L),
             "lane_position": pad(lanes.position, L),
             "lane_heading": pad(lanes.heading, L),
-            "lane_valid": np.arange(L) < len(lanes.row),
-            "lane_topology": np.pad(lanes.topology, (0, L - len(lanes.row))),
+            "lane_valid": np.arange(L) < num_lanes,
+            "lane_topology": np.pad(lanes.topology, (0, L - num_lanes)),
         }
         for name in AGENT_STATE:
             inputs[f"agent_{name}"] = pad(getattr(agents, name), A)

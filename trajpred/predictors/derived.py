@@ -177,17 +177,19 @@ class StreamedPredictor(DerivedPredictor):
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         latest = self.predictor(scenarios)
         streamed = [StreamedForecast(forecast.scenario_id, **forecast.arrays) for forecast in latest]
-        every = [self._steps(scenario) for scenario in scenarios]
+        stride = [self._steps(scenario) for scenario in scenarios]
         oldest = self.updates - 1
-        rows: list[int] = []
+        rows: list[int] = []  # scenarios whose focal track was already observed at the oldest update
         for row, scenario in enumerate(scenarios):
-            observed = scenario.num_observed - every[row] * oldest
-            if scenario.tracks.last_seen(observed)[scenario.focal] >= 0:
+            observed = scenario.num_observed - oldest * stride[row]
+            last_seen = scenario.tracks.last_seen(observed)
+            if last_seen[scenario.focal] >= 0:
                 rows.append(row)
         for update in range(oldest, 0, -1):
-            forecasts = self.predictor([scenarios[row].window(later=-update * every[row]) for row in rows])
+            earlier = [scenarios[row].window(later=-update * stride[row]) for row in rows]
+            forecasts = self.predictor(earlier)
             for row, forecast in zip(rows, forecasts, strict=True):
-                streamed[row].earlier[update * every[row]] = forecast
+                streamed[row].earlier[update * stride[row]] = forecast
         return list[Forecast](streamed)
 
     def _steps(self, scenario: Scenario) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.noise import add_noise, derive_states, slow
+from trajpred.data.motion import add_noise, derive_states, slow
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import PERTURBATION, hashed_id
 from trajpred.data.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import unit_vector
 from trajpred.data.lane_map import LANE_TYPES
-from trajpred.data.noise import add_noise, derive_states, slow
+from trajpred.data.motion import add_noise, derive_states, slow
 from trajpred.data.ragged import rank_in_scene
 from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import require
@@ -155,18 +155,20 @@ def vary_recordings(
 def _moved(
     batch: ScenarioBatch, config: AugmentConfig, features: FeatureConfig, keys: NDArray[np.int64]
 ) -> ScenarioBatch:
+    """Leave out some maps, and move the times of the forecasts."""
     if config.no_map:
         batch = batch.without_map(uniform(keys, _Draw.NO_MAP) < config.no_map)
     if not config.earlier_s and not config.later_s:
         return batch
-    before = (config.earlier_s / batch.step_s + 0.1).astype(np.int64)
-    after = (config.later_s / batch.step_s + 0.1).astype(np.int64)
-    later = (uniform(keys, _Draw.TIME) * (before + after + 1)).astype(np.int64) - before
+    earliest = (config.earlier_s / batch.step_s + 0.1).astype(np.int64)
+    latest = (config.later_s / batch.step_s + 0.1).astype(np.int64)
+    moves = earliest + latest + 1  # in steps, with that of no step
+    later = (uniform(keys, _Draw.TIME) * moves).astype(np.int64) - earliest
     now = (batch.num_observed + later)[:, None]
-    focal = batch.tracks.valid[batch.focal]
-    step = np.arange(focal.shape[1])
-    has_history = (focal & (step < now)).any(1)
-    labelled = focal & (step >= now) & (step < batch.recorded[:, None])
+    focal_valid = batch.tracks.valid[batch.focal]
+    step = np.arange(focal_valid.shape[1])
+    has_history = (focal_valid & (step < now)).any(1)
+    labelled = focal_valid & (step >= now) & (step < batch.recorded[:, None])
     has_future = labelled.sum(1) * batch.step_s > _RECORDED_S - batch.step_s / 2
     later = np.where(has_history & has_future, later, 0)
     return batch.window(features.history or None, features.future or None, later)
@@ -225,35 +227,39 @@ def augment(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64
 
 
 def _leave_out(scenes: SceneFeatures, config: AugmentConfig, keys: NDArray[np.int64]) -> SceneFeatures:
-    """Make attributes unknown in some scenes, each on its own and all together."""
+    """Make attributes unknown: each on its own in some scenes, and all together in others."""
     if not config.unknown:
         return scenes
-    attribute = np.arange(len(ATTRIBUTES) + 1)
-    chosen = uniform(keys[:, None], _Draw.UNKNOWN, attribute) < config.unknown
-    chosen = chosen[:, :-1] | chosen[:, -1:]
-    lacks = dict(zip(ATTRIBUTES, chosen.T, strict=True))
+    # One draw for each attribute, and a last one for all attributes together.
+    purposes = np.arange(len(ATTRIBUTES) + 1)
+    draws = uniform(keys[:, None], _Draw.UNKNOWN, purposes) < config.unknown
+    by_attribute = draws[:, :-1] | draws[:, -1:]
+    lacks = dict(zip(ATTRIBUTES, by_attribute.T, strict=True))
     agents = scenes.agents
-    lanes = scenes.lanes
-
     object_type = np.where(lacks["classes"][agents.scene], UNKNOWN_TYPE, agents.object_type)
     agents = replace(agents, object_type=object_type)
+    return replace(scenes, agents=agents, lanes=_leave_out_of_lanes(scenes.lanes, lacks))
 
+
+def _leave_out_of_lanes(lanes: LaneFeatures, lacks: dict[str, NDArray[np.bool_]]) -> LaneFeatures:
+    """Leave out crossings, boundaries, marks and lane types where ``lacks`` ``[S]`` says so."""
     is_crossing = lanes.kind == len(LANE_TYPES)
     lanes = _take_lanes(lanes, ~(is_crossing & lacks["crossings"][lanes.scene]))
-    is_crossing = lanes.kind == len(LANE_TYPES)
-    of_lane = {name: values[lanes.scene] & ~is_crossing for name, values in lacks.items()}
+    is_lane = lanes.kind != len(LANE_TYPES)  # crossings have boundaries of their own
     points = lanes.points.copy()
-    points[of_lane["boundaries"], :, BOUNDARIES] = 0.0
-    lanes = replace(
+    points[is_lane & lacks["boundaries"][lanes.scene], :, BOUNDARIES] = 0.0
+    lacks_marks = is_lane & lacks["marks"][lanes.scene]
+    lacks_type = is_lane & lacks["lane_types"][lanes.scene]
+    return replace(
         lanes,
         points=points,
-        marks=np.where(of_lane["marks"][:, None], 0, lanes.marks),
-        kind=np.where(of_lane["lane_types"], 0, lanes.kind),
+        marks=np.where(lacks_marks[:, None], 0, lanes.marks),
+        kind=np.where(lacks_type, 0, lanes.kind),
     )
-    return replace(scenes, agents=agents, lanes=lanes)
 
 
 def _take_lanes(lanes: LaneFeatures, keep: NDArray[np.bool_]) -> LaneFeatures:
+    """Return the lanes to ``keep`` ``[L]``, with the topology among them."""
     kept = {name: x[keep] for name, x in vars(lanes).items() if not name.startswith("topology")}
     topology, kind = topology_among(np.flatnonzero(keep), lanes.topology, lanes.topology_kind, len(keep))
     return LaneFeatures(**kept, topology=topology, topology_kind=kind)

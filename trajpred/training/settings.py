@@ -132,35 +132,45 @@ def explain(error: ArgumentError, parser: jsonargparse.ArgumentParser, configs: 
                 file = config
                 break
     names = [name.replace(".init_args", "") for name, _ in parser.get_defaults().items()]
-    if match := _UNKNOWN_OF_CLASS.search(message):
-        cls: Any = locate(match["cls"])
-        key = f"{match['group']}.{match['name']}"
-        close = nearest(match["name"], inspect.signature(cls).parameters)
-        problem = f"no such setting of {cls.__name__}; {_suggest(close)}"
-    elif match := _UNKNOWN_IN_GROUP.search(message):
-        key = f"{match['group']}.{match['name']}"
-        problem = f"no such setting; {_suggest(nearest(key, names))}"
-    elif match := _UNKNOWN.search(message):
-        key = match["word"]
-        close = nearest(key, names)
-        problem = f"no such setting; {_suggest(close and f'--{close}')}"
-    elif (setting := _KEY.search(message)) and (match := _NO_CLASS.search(message)):
-        key = setting["key"]
-        problem = _describe_absent(**match.groupdict())
-    elif setting and (match := _UNUSABLE_CLASS.search(message)):
-        key = setting["key"]
-        problem = f"{match['path']} cannot be used: {match['reason']}"
-    elif setting and (match := _OTHER_CLASS.search(message)):
-        key = setting["key"]
-        problem = f"{match['path']} is not a {match['base']}"
-    elif setting and (match := _NO_CLASS_PATH.search(message)):
-        key = setting["key"]
-        problem = f"no class {match['word']} is known: give its class path, MODULE.CLASS"
-    else:
+    explanation = _unknown_setting(message, names) or _unusable_class(message)
+    if explanation is None:
         return DataError(message, file=file)
+    key, problem = explanation
     if file is None:
         return DataError(f"--{key}: {problem}")
     return DataError(problem, file=file, field=key)
+
+
+def _unknown_setting(message: str, names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the setting and the problem if ``message`` is about a setting not among ``names``."""
+    if match := _UNKNOWN_OF_CLASS.search(message):
+        cls: Any = locate(match["cls"])
+        close = nearest(match["name"], inspect.signature(cls).parameters)
+        return f"{match['group']}.{match['name']}", f"no such setting of {cls.__name__}; {_suggest(close)}"
+    if match := _UNKNOWN_IN_GROUP.search(message):
+        key = f"{match['group']}.{match['name']}"
+        return key, f"no such setting; {_suggest(nearest(key, names))}"
+    if match := _UNKNOWN.search(message):
+        close = nearest(match["word"], names)
+        return match["word"], f"no such setting; {_suggest(close and f'--{close}')}"
+    return None
+
+
+def _unusable_class(message: str) -> tuple[str, str] | None:
+    """Return the setting and the problem if ``message`` is about a class that cannot be used for it."""
+    setting = _KEY.search(message)
+    if setting is None:
+        return None
+    key = setting["key"]
+    if match := _NO_CLASS.search(message):
+        return key, _describe_absent(**match.groupdict())
+    if match := _UNUSABLE_CLASS.search(message):
+        return key, f"{match['path']} cannot be used: {match['reason']}"
+    if match := _OTHER_CLASS.search(message):
+        return key, f"{match['path']} is not a {match['base']}"
+    if match := _NO_CLASS_PATH.search(message):
+        return key, f"no class {match['word']} is known: give its class path, MODULE.CLASS"
+    return None
 
 
 def _describe_absent(path: str, absent: str | None, module: str, name: str) -> str:
