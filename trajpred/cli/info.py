@@ -60,6 +60,7 @@ def save_map(
 
 
 def _lane_map(what: str, store: Path | None, origin: tuple[float, float] | None, crs: str | None) -> LaneMap:
+    """Return the map of a file, a raw scenario or a stored scenario. Raises: DataError if there is none."""
     from trajpred.integrations.maps import read_map_file
     from trajpred.sources import SOURCES
     from trajpred.sources.reading import RawScenario
@@ -131,17 +132,17 @@ def _raw_of(path: Path, name: str, options: object) -> Rows:
     splits = source.scenarios(path, options)
     for split, scenarios in splits.items():
         rows[split] = f"{len(scenarios):,} scenarios"
-    found = list(chain.from_iterable(splits.values()))
+    discovered = list(chain.from_iterable(splits.values()))
     counts: list[Plausibility] = []
-    for raw in found[:: math.ceil(len(found) / COUNTED)]:
+    for raw in discovered[:: math.ceil(len(discovered) / COUNTED)]:
         with suppress(Exception):  # sources of other packages raise anything
             counts.append(Plausibility.of(source.scenario(raw, options)))
     total = Plausibility.sum(counts)
     rows["on lanes"] = total.lanes
     rows["unplaced"] = total.gaps
     rows["mistakes"] = "; ".join(total.problems())
-    scenario = source.scenario(found[0], options)
-    rows["first"] = found[0].name
+    scenario = source.scenario(discovered[0], options)
+    rows["first"] = discovered[0].name
     for field, value in scenario_rows(scenario).items():
         rows[f"first: {field}"] = value
     return rows
@@ -189,6 +190,7 @@ def describe(
 
 
 def _store(path: Path) -> Rows:
+    """Return the facts about a store: how it was made, and the scenarios of each split."""
     from trajpred.data.plausible import Plausibility
     from trajpred.store import ScenarioStore
     from trajpred.store.reader import read_manifest
@@ -221,6 +223,7 @@ def _store(path: Path) -> Rows:
 
 
 def _checkpoint(path: Path) -> Rows:
+    """Return the facts about a checkpoint: its model, its input and output, and its training."""
     from trajpred.evaluation.report import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts
 
@@ -249,6 +252,7 @@ def _checkpoint(path: Path) -> Rows:
 
 
 def _bundle(path: Path) -> Rows:
+    """Return the facts about an onboard bundle: its model, its input and output, and its training."""
     from trajpred.evaluation.report import format_training
     from trajpred.onboard.bundle import Bundle
 
@@ -275,6 +279,7 @@ def _bundle(path: Path) -> Rows:
 
 
 def _results(path: Path) -> Rows:
+    """Return the focal agents' means and the origin of each result in a file, by predictor."""
     from trajpred.evaluation import read_results
     from trajpred.evaluation.report import format_origin
     from trajpred.metrics import headline
@@ -291,6 +296,7 @@ def _results(path: Path) -> Rows:
 
 
 def _predictions(path: Path) -> Rows:
+    """Return the numbers of scenarios, tracks, steps and faults of a predictions file."""
     from trajpred.predictors.predictions_file import read_predictions
 
     predictions = read_predictions(path)
@@ -313,6 +319,7 @@ def _predictions(path: Path) -> Rows:
 
 
 def _map(path: Path, origin: tuple[float, float] | None, crs: str | None) -> Rows:
+    """Return the facts about a map file: lanes, crossings, extent, and what is wrong with them."""
     import numpy as np
 
     from trajpred.data.geometry import arc_length
@@ -341,6 +348,7 @@ def _map(path: Path, origin: tuple[float, float] | None, crs: str | None) -> Row
 
 
 def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
+    """Return a title and the facts about a scenario of a store, found by the start of its id."""
     from trajpred.store import ensure_store, find_scenarios
 
     folder = ensure_store(store)
@@ -355,5 +363,6 @@ def _stored(name: str, store: Path | None) -> tuple[str, Rows]:
 
 
 def _megabytes(files: Iterable[Path]) -> str:
+    """Return the total size of the files that exist."""
     size = sum(file.stat().st_size for file in files if file.is_file())
     return f"{size / 1e6:.1f} MB"

@@ -83,68 +83,59 @@ def replay(
         return replay_drive(tracks, file, bundle, out, topic, frame, min_probability, threads)
     for name, value in (("map", map), ("origin", origin), ("crs", crs)):
         require(value is None, name, "needs --tracks: scenarios have their own map")
-    if out is not None and out.suffix == DRIVE:
-        return replay_to_text(bundle, scenario, store, split, out, realtime, threads)
-    film = out is None or out.suffix[1:].lower() in FILMS
-    require(film, "out", f"must end in .{', .'.join(FILMS)} or {DRIVE}, is {out}")
+    is_known = out is None or out.suffix == DRIVE or out.suffix[1:].lower() in FILMS
+    require(is_known, "out", f"must end in .{', .'.join(FILMS)} or {DRIVE}, is {out}")
+    return replay_scenario(bundle, scenario, store, split, out, realtime, threads)
+
+
+def replay_scenario(
+    bundle: Path,
+    scenario: str | None,
+    store: Path | None,
+    split: str,
+    out: Path | None,
+    realtime: bool,
+    threads: int,
+) -> int:
+    """Stream a scenario of a store through a bundle, as :func:`replay` describes."""
     from trajpred.data.files import progress_bar
-    from trajpred.integrations.replay import Replay
-    from trajpred.integrations.replay import replay as stream
-    from trajpred.onboard import OnboardForecaster
-
-    forecaster = OnboardForecaster(bundle, threads=threads)
-    if out is not None:
-        require_writable(out)
-        from trajpred.viz.film import film_writer
-
-        film_writer(out)  # reports a missing encoder at once
-        from trajpred.integrations.replay import ReplayFrame, save_replay
-    names = [scenario] if scenario else []
-    [choice] = choose(store, None, split, names, 1)
-    scene = choice.read()
-    result = Replay()
-    updates: list[ReplayFrame] = []
-    streamed = stream(forecaster, scene, realtime=realtime)
-    for update in progress_bar(streamed, total=scene.num_steps, desc=choice.name, unit=" updates"):
-        result.add(update)
-        if out is not None:
-            updates.append(ReplayFrame.of(update, scene))
-    print_problems(choice.name, result.warnings)
-    print_rows(summary(result))
-    if out is not None:
-        save_replay(scene, updates, out, forecaster.bundle.step_s)
-        print(out)
-    return int(result.only_failed)
-
-
-def replay_to_text(
-    bundle: Path, scenario: str | None, store: Path | None, split: str, out: Path,
-    realtime: bool, threads: int,
-) -> int:  # fmt: skip
-    """Stream a scenario and write its updates as text, as :func:`replay` describes."""
-    from trajpred.data.files import progress_bar
-    from trajpred.integrations.replay import DriveLines, Replay, detections
+    from trajpred.integrations.replay import DriveLines, Replay, ReplayFrame, detections, save_replay
     from trajpred.integrations.replay import replay as stream
     from trajpred.onboard import OnboardForecaster
     from trajpred.sources.argoverse2 import archive_of, map_from
     from trajpred.sources.reading import MapProblems
+    from trajpred.viz.film import film_writer
 
     forecaster = OnboardForecaster(bundle, threads=threads)
-    require_writable(out)
-    [chosen] = choose(store, None, split, [scenario] if scenario else [], 1)
-    scene = chosen.read()
-    archive = archive_of(scene.map)
-    scene = replace(scene, map=map_from(archive, MapProblems()))  # as the file has it: to a millimetre
+    is_text = out is not None and out.suffix == DRIVE
+    if out is not None:
+        require_writable(out)
+    if out is not None and not is_text:
+        film_writer(out)  # reports a missing encoder at once
+    [choice] = choose(store, None, split, [scenario] if scenario else [], 1)
+    scene = choice.read()
+    writing: AbstractContextManager[DriveLines | None] = nullcontext()
+    if out is not None and is_text:
+        archive = archive_of(scene.map)
+        scene = replace(scene, map=map_from(archive, MapProblems()))  # as the file has it: to a millimetre
+        writing = DriveLines(out, archive)
     result = Replay()
-    with DriveLines(out, archive) as file:
-        streamed = stream(forecaster, scene, realtime=realtime)
-        for update in progress_bar(streamed, total=scene.num_steps, desc=chosen.name, unit=" updates"):
+    frames: list[ReplayFrame] = []
+    streamed = stream(forecaster, scene, realtime=realtime)
+    with writing as file:
+        for update in progress_bar(streamed, total=scene.num_steps, desc=choice.name, unit=" updates"):
             result.add(update)
-            forecast = update.forecast
-            file.add(forecast.timestamp_s, detections(scene, update.step), forecast)
-    print_problems(chosen.name, result.warnings)
+            if file is not None:
+                forecast = update.forecast
+                file.add(forecast.timestamp_s, detections(scene, update.step), forecast)
+            elif out is not None:
+                frames.append(ReplayFrame.of(update, scene))
+    print_problems(choice.name, result.warnings)
     print_rows(summary(result))
-    print(out)
+    if out is not None:
+        if frames:
+            save_replay(scene, frames, out, forecaster.bundle.step_s)
+        print(out)
     return int(result.only_failed)
 
 
@@ -160,8 +151,8 @@ def replay_drive(
 ) -> int:
     """Stream a recording through a bundle, as :func:`replay` describes."""
     text = out is not None and out.suffix == DRIVE
-    known = out is None or text or out.suffix.lower() == ".mcap"
-    require(known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
+    is_known = out is None or text or out.suffix.lower() == ".mcap"
+    require(is_known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
     from trajpred.data.files import progress_bar
     from trajpred.data.plausible import Plausibility

@@ -220,6 +220,7 @@ def choose(
 def _from_raw(
     raw: Path, source: str, split: str, names: Sequence[str], limit: int, options: object
 ) -> list[Choice]:
+    """Find scenarios in raw data, as :func:`choose` describes."""
     from trajpred.sources import find_source
     from trajpred.store.reader import complete_id
 
@@ -235,23 +236,22 @@ def _from_raw(
             for scenario in splits[name]:
                 by_id[scenario.name] = scenario
         chosen = [by_id[complete_id(name, by_id)] for name in names]
-    return [
-        Choice(
-            scenario.name, partial(reader.scenario, scenario, options), _code_of(source, scenario, options)
-        )
-        for scenario in chosen
-    ]
+    choices: list[Choice] = []
+    for scenario in chosen:
+        load = partial(reader.scenario, scenario, options)
+        choices.append(Choice(scenario.name, load, _code_of(source, scenario, options)))
+    return choices
 
 
 def _code_of(source: str, scenario: RawScenario, options: object) -> tuple[str, str]:
     """Return :attr:`Choice.code` of a scenario in raw data."""
     imports = ["from pathlib import Path", "from trajpred.sources import RawScenario, find_source"]
-    given = [repr(scenario)]
+    arguments = [repr(scenario)]
     if options is not None:
         kind = type(options)
         imports.append(f"from {kind.__module__} import {kind.__name__}")
-        given.append(repr(options))
-    reading = f"find_source({source!r}).scenario({', '.join(given)})"
+        arguments.append(repr(options))
+    reading = f"find_source({source!r}).scenario({', '.join(arguments)})"
     return "\n".join(imports), re.sub(r"\b(Posix|Windows)Path\(", "Path(", reading)
 
 

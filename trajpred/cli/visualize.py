@@ -117,7 +117,7 @@ def visualize(
     is_file = out.suffix != "" and not out.is_dir()
     format = out.suffix[1:].lower() if is_file else "png"
     require(format in FORMATS, "out", f"must be a folder or end in .{', .'.join(FORMATS)}, is {out}")
-    given = {
+    values = {
         "against": against,
         "view": view,
         "theme": theme != "light",
@@ -125,8 +125,8 @@ def visualize(
         "without": without,
     }
     shown = show or []
-    used = [name for name, value in given.items() if value]
-    _check_options(format, checkpoint, used + list(shown))
+    chosen = [name for name, value in values.items() if value]
+    _check_options(format, checkpoint, chosen + list(shown))
     folder, source_name = store_or_raw(store, raw, source)
     look: dict[str, Any] = {"theme": theme}
     center, look["radius_m"] = _middle_and_radius(view)
@@ -300,6 +300,7 @@ def save_picture(make: Callable[..., Figure], path: Path, paper_mm: float | None
 
 
 def draw_map(map: Path, path: Path, paper_mm: float | None, **look: Any) -> int:
+    """Save the picture of a map file alone."""
     from trajpred.viz import draw_lane_map
 
     file = load_map(map)
@@ -353,10 +354,9 @@ def worst_scenarios(results: Path, limit: int, checkpoint: str | None) -> tuple[
     names = list(values)
     if not names:
         raise DataError(f"has no {WORST_BY} of any scenario", file=results)
-    bounds = f"{values[names[0]]:.2f}"
-    least = f"{values[names[-1]]:.2f}"
-    if least != bounds:
-        bounds += f" to {least}"
+    worst = f"{values[names[0]]:.2f}"
+    best = f"{values[names[-1]]:.2f}"
+    bounds = worst if worst == best else f"{worst} to {best}"
     described = f"{evaluation.predictor} ({evaluation.split})"
     return names, evaluation.split, f"the {len(names)} worst of {described} by {WORST_BY}: {bounds}"
 

@@ -88,10 +88,10 @@ class Forecast:
         A, K = path.shape[:2]
         ids = np.array(listed_names(track_id, "track_id"), np.str_)
         weight = as_array(probability, np.float64, "probability")
-        here = as_array(origin, np.float64, "origin", (A, 2))
+        last_position = as_array(origin, np.float64, "origin", (A, 2))
         ahead = as_array(origin_heading, np.float64, "origin_heading", (A,))
         spread = None if scale is None else as_array(scale, np.float64, "scale")
-        start = np.broadcast_to(here[:, None, None], (A, K, 1, 2))
+        start = np.broadcast_to(last_position[:, None, None], (A, K, 1, 2))
         step = np.diff(np.concatenate((start, path), axis=2), axis=2)
         length = norm(step)
         heading = hold_last(direction(step), length > STILL_STEP, ahead[:, None, None])

@@ -261,10 +261,10 @@ class LaneMap:
         left = self.left_boundary
         right = self.right_boundary
         half = np.full(len(self), HALF_WIDTH_M)
-        known = np.flatnonzero((left.lengths > 0) & (right.lengths > 0))
-        at_start = left.values[left.offsets[known], :2] - right.values[right.offsets[known], :2]
-        at_end = left.values[left.offsets[known + 1] - 1, :2] - right.values[right.offsets[known + 1] - 1, :2]
-        half[known] = (norm(at_start) + norm(at_end)) / 4
+        rows = np.flatnonzero((left.lengths > 0) & (right.lengths > 0))
+        at_start = left.values[left.offsets[rows], :2] - right.values[right.offsets[rows], :2]
+        at_end = left.values[left.offsets[rows + 1] - 1, :2] - right.values[right.offsets[rows + 1] - 1, :2]
+        half[rows] = (norm(at_start) + norm(at_end)) / 4
         return half
 
     def extent(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

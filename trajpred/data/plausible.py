@@ -103,13 +103,13 @@ class Plausibility(NamedTuple):
 
     def problems(self) -> list[str]:
         """Describe what is rare in real data."""
-        found: list[str] = []
+        sentences: list[str] = []
         # With few road users, up to two standard deviations less may be chance.
         chance = 2 * (LEAST_ON_LANES * (1 - LEAST_ON_LANES) * self.moving) ** 0.5
         if self.on_lane < LEAST_ON_LANES * self.moving - chance:
             share = f"only {self.on_lane / self.moving:.0%} of {self.moving:,} moving road users"
-            found.append(f"{share} are on a lane of their direction: check frame and origin of the map")
+            sentences.append(f"{share} are on a lane of their direction: check frame and origin of the map")
         problem = contradiction(self.contradicting, self.compared)
         if problem:
-            found.append(problem)
-        return found
+            sentences.append(problem)
+        return sentences

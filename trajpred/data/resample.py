@@ -97,9 +97,9 @@ def _states(
     step_s: float,
 ) -> Tracks:
     """Resample tracks by :func:`states_at`."""
-    known = heading_known(tracks.heading, tracks.position, tracks.valid)
+    has_heading = heading_known(tracks.heading, tracks.position, tracks.valid)
     motion = np.concatenate((tracks.position, tracks.velocity), axis=-1)
-    heading = np.where(known, tracks.heading, np.nan)
+    heading = np.where(has_heading, tracks.heading, np.nan)
     states = np.concatenate((np.moveaxis(motion, -1, 0), heading[None]))
     columns = states_at(states, tracks.valid, time, grid, recorded_s=recorded_s, step_s=step_s)
     return replace(tracks, **columns)
@@ -140,39 +140,37 @@ def states_at(
     """
     A, T = valid.shape
     left, right = _neighbours(valid, time, grid)
-    start = np.arange(A)[:, None] * T
-    left_valid = valid.take(start + left)
-    right_valid = valid.take(start + right)
+    track = np.arange(A)[:, None] * T  # first row of each track
     left_time = time.take(left)
     right_time = time.take(right)
     apart = right_time - left_time
     ago = grid - left_time
     ahead = right_time - grid
-    left_valid &= ago >= 0
-    right_valid &= ahead >= 0
-    is_between = left_valid & right_valid & (apart > 0) & (apart <= longest_gap_s(recorded_s, step_s))
-    is_after = left_valid & (ago < (1 - SAME_TIME) * step_s)
-    is_before = right_valid & (ahead <= (0.5 + SAME_TIME) * step_s)
+    has_left = valid.take(track + left) & (ago >= 0)
+    has_right = valid.take(track + right) & (ahead >= 0)
+    is_between = has_left & has_right & (apart > 0) & (apart <= longest_gap_s(recorded_s, step_s))
+    is_after = has_left & (ago < (1 - SAME_TIME) * step_s)
+    is_before = has_right & (ahead <= (0.5 + SAME_TIME) * step_s)
 
     # A state that counts alone is both neighbours.
     use_right = ~is_after & is_before
     left = np.where(is_between | ~use_right, left, right)
     right = np.where(is_between | use_right, right, left)
     share = np.where(is_between, ago / np.where(apart > 0, apart, 1.0), 0.0)
-    after = np.where(is_between, 0.0, grid - time.take(left))
+    extrapolated_s = np.where(is_between, 0.0, grid - time.take(left))
 
     rows = states.reshape(5, A * T)
-    before = rows.take(start + left, axis=1)
-    following = rows.take(start + right, axis=1)
-    found = is_between | is_after | is_before
-    motion = np.where(found, before[:4] + share * (following[:4] - before[:4]), 0.0)
+    before = rows.take(track + left, axis=1)
+    following = rows.take(track + right, axis=1)
+    is_known = is_between | is_after | is_before
+    motion = np.where(is_known, before[:4] + share * (following[:4] - before[:4]), 0.0)
     x, y, vx, vy = motion
     heading = _turned(before[4], following[4], share)
     return {
-        "valid": found,
-        "position": np.stack((x + after * vx, y + after * vy), -1),
+        "valid": is_known,
+        "position": np.stack((x + extrapolated_s * vx, y + extrapolated_s * vy), -1),
         "velocity": np.stack((vx, vy), -1),
-        "heading": np.where(found, heading, UNKNOWN_HEADING),
+        "heading": np.where(is_known, heading, UNKNOWN_HEADING),
     }
 
 

@@ -125,9 +125,9 @@ class Scenario:
         It does not depend on the time step and the lengths of history and future.
         """
         now = self.num_observed - 1
-        here = np.flatnonzero(self.tracks.valid[:, now])
-        mm = np.round(self.tracks.position[here, now] * 1000).astype(np.int64)
-        names = "\n".join([self.scenario_id, *self.tracks.track_id[here].tolist()])
+        visible = np.flatnonzero(self.tracks.valid[:, now])
+        mm = np.round(self.tracks.position[visible, now] * 1000).astype(np.int64)
+        names = "\n".join([self.scenario_id, *self.tracks.track_id[visible].tolist()])
         value = crc32(names.encode(), int(self.timestamps_ns[now]) & 0xFFFFFFFF)
         return crc32(mm.astype("<i8").tobytes(), value)
 
@@ -159,8 +159,8 @@ class Scenario:
     def without_future(self) -> Scenario:
         """Return the scenario with the steps of its future, at which nothing is known."""
         step = np.arange(self.num_steps)
-        known = np.where(step < self.num_observed, step, -1)
-        return replace(self, continued=0, tracks=self.tracks.at(known))
+        source = np.where(step < self.num_observed, step, -1)
+        return replace(self, continued=0, tracks=self.tracks.at(source))
 
     def without_continuation(self) -> Scenario:
         """Return the scenario with only its recorded steps."""

@@ -171,9 +171,9 @@ def usual_types(count: NDArray[np.int64]) -> NDArray[np.int8]:
     Args:
         count: ``[A, 10]`` how often each track had each of :data:`OBJECT_TYPES`.
     """
-    known = count.copy()
-    known[:, UNKNOWN_TYPE] = 0
-    return np.where(known.any(axis=1), known.argmax(axis=1), UNKNOWN_TYPE).astype(np.int8)
+    known_count = count.copy()
+    known_count[:, UNKNOWN_TYPE] = 0
+    return np.where(known_count.any(axis=1), known_count.argmax(axis=1), UNKNOWN_TYPE).astype(np.int8)
 
 
 #: Moving agents end at least this far (metres) from their last observed position.

@@ -58,8 +58,8 @@ def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray
     last = scenario.num_steps if steps is None else now + steps
     future = tracks.valid[:, now:last]
     distance = norm(tracks.position[:, last - 1] - tracks.position[:, now - 1])
-    known = tracks.valid[:, now - 1] & future.any(axis=1)
-    return agent_groups(tracks.category, known, future.all(axis=1), distance)
+    is_evaluated = tracks.valid[:, now - 1] & future.any(axis=1)
+    return agent_groups(tracks.category, is_evaluated, future.all(axis=1), distance)
 
 
 def truth_of(scenarios: Sequence[Scenario], steps: int) -> dict[str, NDArray[Any]]:
@@ -80,6 +80,7 @@ def truth_of(scenarios: Sequence[Scenario], steps: int) -> dict[str, NDArray[Any
 
 
 def _truth(scenario: Scenario, steps: int) -> dict[str, NDArray[Any]]:
+    """Return the columns of :func:`truth_of` for one scenario, without ``scene``."""
     groups = groups_of(scenario, steps)
     rows = np.flatnonzero(groups["all"])
     tracks = scenario.tracks
@@ -89,14 +90,16 @@ def _truth(scenario: Scenario, steps: int) -> dict[str, NDArray[Any]]:
     position = tracks.position[rows, now]
     velocity = tracks.velocity[rows, now]
     target = tracks.position[rows, future]
-    known = heading_known(tracks.heading[rows], tracks.position[rows], tracks.valid[rows])
-    steady = steady_heading(tracks.heading[rows], known, scenario.step_s)
-    heading = np.where(known[:, now], steady[:, now], last_poses(scenario, rows).heading)
-    target_heading = np.where(known, steady, np.nan)[:, future]
-    seen = tracks.valid[:, now]
-    apart = norm(position[:, None] - tracks.position[None, seen, now])
+
+    has_heading = heading_known(tracks.heading[rows], tracks.position[rows], tracks.valid[rows])
+    steady = steady_heading(tracks.heading[rows], has_heading, scenario.step_s)
+    heading = np.where(has_heading[:, now], steady[:, now], last_poses(scenario, rows).heading)
+    target_heading = np.where(has_heading, steady, np.nan)[:, future]
+
+    is_visible = tracks.valid[:, now]
+    distance = norm(position[:, None] - tracks.position[None, is_visible, now])
     last = np.where(valid, np.arange(steps), 0).max(axis=1, initial=0)
-    constant = position + velocity * ((last + 1) * scenario.step_s)[:, None]
+    end_at_constant_velocity = position + velocity * ((last + 1) * scenario.step_s)[:, None]
     frame = Pose(position[:, None], heading[:, None])
     local = relative_pose(Pose(target, target_heading), frame)
     manoeuvre = manoeuvres(local.position, local.heading, valid)
@@ -115,8 +118,8 @@ def _truth(scenario: Scenario, steps: int) -> dict[str, NDArray[Any]]:
         "city": np.full(len(rows), scenario.city or "unknown"),
         "manoeuvre": np.array(MANOEUVRES)[manoeuvre],
         "speed": norm(velocity),
-        "neighbours": (apart <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
-        "error": norm(constant - target[np.arange(len(rows)), last]),
+        "neighbours": (distance <= NEIGHBOUR_M).sum(axis=1) - 1,  # without itself
+        "error": norm(end_at_constant_velocity - target[np.arange(len(rows)), last]),
     }
 
 
@@ -238,9 +241,9 @@ def _common_steps(scenarios: Sequence[Scenario], forecasts: Sequence[Forecast]) 
     require(len(steps) == 1, "trajectory", problem)
     [count] = steps
     for scenario in scenarios:
-        known = scenario.num_future
-        longer = f"{scenario.scenario_id}: forecast of {count} steps, {known} are known"
-        require(known >= count, "trajectory", longer)
+        recorded = scenario.num_future
+        longer = f"{scenario.scenario_id}: forecast of {count} steps, {recorded} are known"
+        require(recorded >= count, "trajectory", longer)
         require_step(scenario.step_s, scenarios[0].step_s, scenario.scenario_id)
     return count
 

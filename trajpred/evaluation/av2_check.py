@@ -48,9 +48,11 @@ class Av2Check:
         partial = agents.scene[agents.is_joint & ~agents.valid.all(1)]
         rows = np.flatnonzero(agents.is_joint & ~np.isin(agents.scene, partial))
         if len(rows):
-            found = score_joint(agents, rows)
+            metrics = score_joint(agents, rows)
             scenes = [rows[agents.scene[rows] == scene] for scene in np.unique(agents.scene[rows])]
-            self._compare({name: found[name] for name in JOINT}, [_joint(agents, scene) for scene in scenes])
+            self._compare(
+                {name: metrics[name] for name in JOINT}, [_joint(agents, scene) for scene in scenes]
+            )
 
     def _compare(self, ours: dict[str, Any], theirs: list[list[float]]) -> None:
         """Keep both values; ``theirs`` are rows in the order of ``ours``, possibly followed by more."""

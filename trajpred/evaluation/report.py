@@ -119,6 +119,7 @@ def _by_k(result: Evaluation, summaries: Mapping[str, Summary]) -> Iterator[Tabl
 
 
 def _by_group(result: Evaluation, name: str, cells: Mapping[str, Cell]) -> Row:
+    """Return a row with a metric's cell for each group of agents."""
     row: Row = {"": name}
     for group, cell in cells.items():
         row[f"{group} ({result.metrics[group]['count']:,})"] = cell
@@ -127,12 +128,12 @@ def _by_group(result: Evaluation, name: str, cells: Mapping[str, Cell]) -> Row:
 
 def _of_group(means: Summary, group: str, facts: Sequence[str]) -> Iterator[Table]:
     """Build the horizons, the updates and the breakdowns of a group."""
-    every = means[EVERY]
-    errors = {column: cell for column, cell in every.items() if column.metric.headline}
+    cells_of_all = means[EVERY]
+    errors = {column: cell for column, cell in cells_of_all.items() if column.metric.headline}
     yield _by_time(errors, "ahead", f"{group} agents as if the future ended after")
-    yield _plausibility_ahead(every, group)
+    yield _plausibility_ahead(cells_of_all, group)
     updates = f"{group} agents visible at every update: errors and changes, by length of the history"
-    yield _by_time(every, "after", updates)
+    yield _by_time(cells_of_all, "after", updates)
     for fact in facts:
         rows: list[Row] = []
         for (of_fact, part), cells in means.items():
@@ -185,6 +186,7 @@ def joint_table(result: Evaluation) -> Table:
 
 
 def _av2(result: Evaluation) -> Table:
+    """Build the table of the metrics compared with av2's; it has no rows without a comparison."""
     rows: list[Row] = []
     for name, compared in result.av2.items():
         row: Row = {
@@ -498,11 +500,12 @@ def format_training(training: Sequence[Mapping[str, Any]]) -> str:
 
 def _distinct(training: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """List the distinct values of a fact, without None."""
-    known = [facts[name] for facts in training if facts.get(name) is not None]
-    return list(dict.fromkeys(known))
+    values = [facts[name] for facts in training if facts.get(name) is not None]
+    return list(dict.fromkeys(values))
 
 
 def _training_data(facts: Mapping[str, Any]) -> str:
+    """Describe the training scenarios and the store they came from; empty if unknown."""
     store = facts.get("store") or {}
     count = store.get("scenarios", {}).get("train")
     if not count:

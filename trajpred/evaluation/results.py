@@ -171,8 +171,8 @@ class Evaluation:
     @property
     def partly(self) -> str:
         """``3 of 6 s`` if a part of the future was scored, else empty."""
-        scored, known = self.seconds or (0.0, 0.0)
-        return f"{scored:g} of {known:g} s" if scored != known else ""
+        scored, recorded = self.seconds or (0.0, 0.0)
+        return f"{scored:g} of {recorded:g} s" if scored != recorded else ""
 
     @property
     def others(self) -> str:
@@ -228,8 +228,10 @@ class Evaluation:
         Raises: DataError if they are not recorded.
         """
         if by_agent and self.agents is not None:
-            known = [name for name in SCENE if name in self.agents.column_names]
-            rows = members(self.agents, group, ["scenario_id", "track_id", *known, *compared_in(self.agents)])
+            scene_columns = [name for name in SCENE if name in self.agents.column_names]
+            rows = members(
+                self.agents, group, ["scenario_id", "track_id", *scene_columns, *compared_in(self.agents)]
+            )
             return rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
         if group not in self.per_scenario:
             raise DataError(f"the result of {self.predictor} has no {group} agents by scenario")
@@ -241,8 +243,8 @@ class Evaluation:
         Raises: DataError if it is not recorded.
         """
         values = self.by_scenario(metric)
-        known = [name for name in values if not math.isnan(values[name])]
-        worst_first = sorted(known, key=lambda name: -values[name])
+        names = [name for name in values if not math.isnan(values[name])]
+        worst_first = sorted(names, key=lambda name: -values[name])
         return {name: values[name] for name in worst_first[:count]}
 
 
@@ -252,30 +254,34 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
     for group in scenes["group"].unique().to_pylist():
         rows = scenes.filter(pc.field("group") == group)
         incomplete = len(rows) - pc.sum(rows["complete"]).as_py()
-        known = rows.filter(pc.is_valid(rows[metrics_of("joint")[0].name]))
-        means[group] = {"count": len(known), "incomplete": incomplete}
-        if not len(known):
+        joint = rows.filter(pc.is_valid(rows[metrics_of("joint")[0].name]))
+        means[group] = {"count": len(joint), "incomplete": incomplete}
+        if not len(joint):
             continue
-        means[group]["actors"] = pc.sum(known["actors"]).as_py()
+        means[group]["actors"] = pc.sum(joint["actors"]).as_py()
         for metric in metrics_of("joint"):
-            weight = known[metric.weight].to_numpy() if metric.weight else None
-            means[group][metric.name] = float(np.average(known[metric.name].to_numpy(), weights=weight))
+            weight = joint[metric.weight].to_numpy() if metric.weight else None
+            means[group][metric.name] = float(np.average(joint[metric.name].to_numpy(), weights=weight))
     return means
 
 
 def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
     """Average the compared metrics over each scenario's agents; scenarios without agents are omitted."""
     names = compared_in(agents)
-    known = [name for name in SCENE if name in agents.column_names]
-    rows = members(agents, group, ["scenario_id", "track_id", *known, *names])
-    wanted = [("track_id", "list"), *((name, "min") for name in known), *((name, "mean") for name in names)]
-    means = rows.group_by("scenario_id", use_threads=False).aggregate(wanted)
+    scene_columns = [name for name in SCENE if name in agents.column_names]
+    rows = members(agents, group, ["scenario_id", "track_id", *scene_columns, *names])
+    aggregates = [
+        ("track_id", "list"),
+        *((name, "min") for name in scene_columns),
+        *((name, "mean") for name in names),
+    ]
+    means = rows.group_by("scenario_id", use_threads=False).aggregate(aggregates)
     tracks = means["track_id_list"]
     # The checksum identifies a set of tracks.
     checksums = [crc32("\n".join(sorted(ids)).encode()) for ids in tracks.to_pylist()]
     columns: dict[str, Any] = {
         "scenario_id": means["scenario_id"],
-        **{name: means[f"{name}_min"] for name in known},
+        **{name: means[f"{name}_min"] for name in scene_columns},
         "count": pc.list_value_length(tracks).cast(pa.int64()),
         "ids": pa.array(checksums, pa.int64()),
     }
@@ -317,6 +323,7 @@ def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
 
 
 def _to_text(evaluation: Evaluation) -> str:
+    """Format the summary of an evaluation as JSON."""
     lines = [f'"schema": {VERSION}']
     for column in fields(Evaluation):
         if column.name in ("agents", "scenes"):

@@ -305,8 +305,8 @@ def score_agents(
     ahead = headline(MODES)
     if plausibility:
         whole += columns_of("plausibility") + columns_of("calibration")
-        more = [column for column in whole if column.metric.ahead and column.k in (None, MODES)]
-        ahead += [column for column in more if MODES not in column.metric.headline]
+        slow = [column for column in whole if column.metric.ahead and column.k in (None, MODES)]
+        ahead += [column for column in slow if MODES not in column.metric.headline]
     values = _values(agents, whole, steps)
     for second, step in whole_seconds(steps, step_s).items():
         visible = agents.valid[:, step - 1]
@@ -362,9 +362,9 @@ def agents_table(
 ) -> pa.Table:
     """Build the table of all agents with a future; metrics are null where undefined or not forecast."""
     truth = agents.truth
-    known = {name: truth[name] for name in ("track_id", *FACTS, *GROUPS)}
+    facts = {name: truth[name] for name in ("track_id", *FACTS, *GROUPS)}
     scenario_ids = np.array(agents.scenario_ids)[truth["scene"]]
-    table = pa.table({"scenario_id": scenario_ids, **known, "predicted": agents.predicted})
+    table = pa.table({"scenario_id": scenario_ids, **facts, "predicted": agents.predicted})
     computed: dict[pa.Field, NDArray[Any]] = {}
     if plausibility:  # the input of expected calibration errors
         probability = np.empty(len(agents), object)
@@ -398,11 +398,11 @@ def scenes_table(agents: ScoredAgents) -> pa.Table:
             "actors": actors,
         }
         rows = np.flatnonzero(agents.joint[group])
-        found = score_joint(agents, rows) if len(rows) else {}
+        metrics = score_joint(agents, rows) if len(rows) else {}
         for metric in metrics_of("joint"):
             values = np.full(S, np.nan)
-            if metric.name in found:
-                values[np.unique(agents.scene[rows])] = found[metric.name].numpy()
+            if metric.name in metrics:
+                values[np.unique(agents.scene[rows])] = metrics[metric.name].numpy()
             columns[metric.name] = pa.array(values, from_pandas=True)
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -89,22 +89,22 @@ def agent_field(column: Column) -> pa.Field:
     """Return the field of a metric, with its description."""
     metric, k, ahead, after = column
     facts = {"metric": metric.name, "k": k, "ahead": ahead, "after": after}
-    known = {name: str(value) for name, value in facts.items() if value is not None}
+    metadata = {name: str(value) for name, value in facts.items() if value is not None}
     kind = pa.float64() if metric.weight else pa.float32()  # parts of a count, which products must restore
-    return pa.field(column.name, kind, metadata=known)
+    return pa.field(column.name, kind, metadata=metadata)
 
 
 def columns_in(agents: pa.Table) -> list[Column]:
     """List the metrics of a table."""
-    found: list[Column] = []
+    columns: list[Column] = []
     for field in agents.schema:
         facts = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
         if facts.get("metric") in METRICS:
             k = int(facts["k"]) if "k" in facts else None
             ahead = int(facts["ahead"]) if "ahead" in facts else None
             after = float(facts["after"]) if "after" in facts else None
-            found.append(Column(METRICS[facts["metric"]], k, ahead, after))
-    return found
+            columns.append(Column(METRICS[facts["metric"]], k, ahead, after))
+    return columns
 
 
 def whole_columns(agents: pa.Table) -> list[Column]:
@@ -176,34 +176,38 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     Returns:
         Cells by fact and name of the part, :data:`EVERY` for all agents.
     """
-    scene, S = _recordings(agents)
+    recording, R = _recordings(agents)
     keys: list[tuple[str, str, Column]] = []
-    sums: list[NDArray[np.float64]] = []
+    sums: list[NDArray[np.float64]] = []  # by column and part: [3, R, parts]
     for fact in ("", *facts):
         part, names = parts(agents, fact)
-        cell = scene * len(names) + part
+        cell = recording * len(names) + part
         for column in headline(MODES) if fact else columns or columns_in(agents):
-            values = numbers(agents, column.name)
-            known = ~np.isnan(values)
-            weight = known.astype(np.float64)
-            if column.metric.weight and column.ahead is None:
-                weight *= numbers(agents, column.metric.weight)
-            terms = (known, np.nan_to_num(values) * weight, weight)
-            totals = [np.bincount(cell, term, S * len(names)).reshape(S, len(names)) for term in terms]
-            sums.append(np.stack(totals))
+            totals = [np.bincount(cell, term, R * len(names)) for term in _terms(agents, column)]
+            sums.append(np.stack(totals).reshape(3, R, len(names)))
             keys += [(fact, name, column) for name in names]
     count, total, weight = np.concatenate(sums, axis=2)
-    found: Summary = {}
-    agents_of = count.sum(axis=0).tolist()
+    counts = count.sum(axis=0).tolist()
     smallest = total.min(axis=0, initial=0.0).tolist()
+    cells: Summary = {}
     for number, (key, interval) in enumerate(zip(keys, ratios(total, weight), strict=True)):
         fact, name, column = key
         if interval.low == interval.high:  # for example no misses: nothing is known of other agents
             interval = Interval(interval.mean, np.nan, np.nan)
         elif smallest[number] == 0:  # an error cannot be negative
             interval = _possible(interval, column.metric)
-        found.setdefault((fact, name), {})[column] = Cell(int(agents_of[number]), interval)
-    return found
+        cells.setdefault((fact, name), {})[column] = Cell(int(counts[number]), interval)
+    return cells
+
+
+def _terms(agents: pa.Table, column: Column) -> tuple[NDArray[Any], ...]:
+    """Return whether each agent has a value of a metric ``[N]``, its weighted value, and its weight."""
+    values = numbers(agents, column.name)
+    has_value = ~np.isnan(values)
+    weight = has_value.astype(np.float64)
+    if column.metric.weight and column.ahead is None:
+        weight *= numbers(agents, column.metric.weight)
+    return has_value, np.nan_to_num(values) * weight, weight
 
 
 def scene_cells(scenes: pa.Table, group: str) -> Cells:
@@ -253,10 +257,10 @@ def _bounded(value: float, drawn: NDArray[np.float64], units: int) -> Interval:
     Resamples of few units vary too little: their bounds are moved apart by the ratio of Student's t to the
     normal distribution. With fewer than two ``units`` there are no bounds.
     """
-    known = drawn[~np.isnan(drawn)]
-    if units < 2 or len(known) == 0:
+    finite = drawn[~np.isnan(drawn)]
+    if units < 2 or len(finite) == 0:
         return Interval(value, np.nan, np.nan)
-    low, high = np.quantile(known, (0.025, 0.975)).tolist()
+    low, high = np.quantile(finite, (0.025, 0.975)).tolist()
     wider = student(units - 1) / NORMAL * math.sqrt(units / (units - 1))
     return Interval(value, value - (value - low) * wider, value + (high - value) * wider)
 

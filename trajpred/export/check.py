@@ -178,6 +178,7 @@ def check_encoder(
 
 
 def _compare_tokens(name: str, scenario: Scenario, model: Forecaster, encoder: OnboardEncoder) -> Case:
+    """Compare the tokens of a scenario's agents and lanes, relative to their usual length."""
     batch = build_batch([scenario], model.scene)
     with torch.inference_mode():
         expected = model.encoder.encode(batch).nodes.numpy()

@@ -156,6 +156,7 @@ def _manifest(
     sizes: tuple[int, int] | None,
     graphs: Mapping[str, onnx.ModelProto],
 ) -> dict[str, Any]:
+    """Return the content of ``bundle.json``, without the checks and the files."""
     model = predictor.model
     fixed = _model_sizes(model)
     scene = model.scene
@@ -196,6 +197,7 @@ def _manifest(
 
 
 def _graph_facts(name: str, graph: onnx.ModelProto, fixed: Mapping[str, int]) -> dict[str, Any]:
+    """Return the inputs, outputs and operators of a graph."""
     names = port_names([*graph.graph.input, *graph.graph.output])
     signature = bundle.SIGNATURES[name]
     operators = Counter(node.op_type for node in graph.graph.node)
@@ -207,11 +209,8 @@ def _graph_facts(name: str, graph: onnx.ModelProto, fixed: Mapping[str, int]) ->
 
 
 def _ports_facts(ports: list[bundle.Port], fixed: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [_port_facts(port, fixed) for port in ports]
-
-
-def _port_facts(port: bundle.Port, fixed: Mapping[str, int]) -> dict[str, Any]:
-    return port._asdict() | {"shape": bundle.resolved(port, fixed)}
+    """Return the facts about each port, with the sizes fixed by the model in its shape."""
+    return [port._asdict() | {"shape": bundle.resolved(port, fixed)} for port in ports]
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:

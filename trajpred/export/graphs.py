@@ -12,7 +12,7 @@ input. The batch has one of two forms:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,25 +26,13 @@ from trajpred.onboard.bundle import SIGNATURES, Port, Signature
 from trajpred.onboard.encoder import AGENT_STATE
 
 
-class Named(Protocol):
-    """A port of a signature, or a value of an ONNX graph."""
-
-    @property
-    def name(self) -> str:
-        """The name of the port."""
-        ...
-
-
-NamedPort = TypeVar("NamedPort", bound=Named)
-
-
-def port_names(ports: Iterable[Named]) -> list[str]:
-    """Return the name of each port."""
+def port_names(ports: Iterable[Any]) -> list[str]:
+    """Return the name of each port of a signature, or of each value of an ONNX graph."""
     return [port.name for port in ports]
 
 
-def ports_among(ports: Iterable[NamedPort], names: Collection[str]) -> list[NamedPort]:
-    """Return the ports whose names are among ``names``."""
+def ports_among(ports: Iterable[Any], names: Collection[str]) -> list[Any]:
+    """Return the ports or values whose names are among ``names``."""
     return [port for port in ports if port.name in names]
 
 

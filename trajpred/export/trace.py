@@ -117,6 +117,7 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
 
 
 def _traced(module: nn.Module, ports: Signature, sizes: Mapping[str, int], opset: int) -> onnx.ModelProto:
+    """Trace a module and convert it to ONNX. Raises: DataError naming what cannot be traced or converted."""
     inputs = traced_inputs(ports.inputs, sizes)
     shapes = _dynamic_shapes(ports.inputs, sizes)
     with warnings.catch_warnings(), quiet(), torch.no_grad():
@@ -211,13 +212,13 @@ def without_unused(model: onnx.ModelProto) -> onnx.ModelProto:
     """Remove nodes, weights and inputs on which no output depends."""
     remove_unused_nodes(model)
     graph = model.graph
-    used = set(port_names(graph.output))
+    used_names = set(port_names(graph.output))
     for node in graph.node:
-        used |= set(_names_read(node))
+        used_names |= set(_names_read(node))
     for inputs in (graph.input, graph.initializer):
-        kept = ports_among(inputs, used)
+        used_inputs = ports_among(inputs, used_names)
         del inputs[:]
-        inputs.extend(kept)
+        inputs.extend(used_inputs)
     return model
 
 

@@ -89,15 +89,15 @@ def observed_poses(batch: ScenarioBatch, lanes: Routes, rows: NDArray[np.int64])
     valid = tracks.valid[rows, :now]
     position = tracks.position[rows, :now]
     recorded = tracks.heading[rows, :now]
-    known = heading_known(recorded, position, valid)
-    heading = forward_heading(recorded, tracks.velocity[rows, :now], known)
+    has_heading = heading_known(recorded, position, valid)
+    heading = forward_heading(recorded, tracks.velocity[rows, :now], has_heading)
     row = np.arange(len(rows))
     last = last_step(valid)
     final = heading[row, last]
-    unknown = np.flatnonzero(~known[row, last])
+    unknown = np.flatnonzero(~has_heading[row, last])
     unknown_scene = batch.track_scene[rows[unknown]]
     final[unknown] = nearest_heading(lanes, unknown_scene, position[unknown, last[unknown]])
-    return Pose(position, np.where(known, heading, final[:, None]))
+    return Pose(position, np.where(has_heading, heading, final[:, None]))
 
 
 def agent_features(

@@ -153,6 +153,7 @@ ATTRIBUTES = (*MAP_ATTRIBUTES, "classes")
 
 
 def _require_range(config: FeatureConfig | GraphConfig) -> None:
+    """Raise :class:`DataError` about the first number of a config that is out of range."""
     for option in fields(config):
         value = getattr(config, option.name)
         if option.name == "omit":

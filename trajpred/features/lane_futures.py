@@ -168,20 +168,20 @@ def _choose(
     The N futures, at least K per ``agent`` (``[N]``, ascending), have an ``end`` ``[N, 2]`` and a positive
     ``weight`` ``[N]``; ``same_end`` is ``[A]`` metres.
     """
-    A = len(same_end)
-    first = np.searchsorted(agent, np.arange(A))
-    left = weight.copy()
-    chosen = np.zeros((A, MODES), np.int64)
-    covered = np.zeros((A, MODES))
+    agents = np.arange(len(same_end))
+    first = np.searchsorted(agent, agents)  # future of each agent
+    uncovered = weight.copy()  # not yet covered by a chosen future
+    chosen = np.zeros((len(agents), MODES), np.int64)
+    covered = np.zeros((len(agents), MODES))
     for k in range(MODES):
         # Branches that part beyond the horizon have equal weights: take the first, not the one rounded up.
-        least = (1 - SAME_WEIGHT) * np.maximum.reduceat(left, first)
-        most_probable = np.flatnonzero(left >= least[agent])
-        best = most_probable[np.searchsorted(agent[most_probable], np.arange(A))]
-        same = norm(end - end[best[agent]]) < same_end[agent]
+        least = (1 - SAME_WEIGHT) * np.maximum.reduceat(uncovered, first)
+        candidates = np.flatnonzero(uncovered >= least[agent])
+        best = candidates[np.searchsorted(agent[candidates], agents)]
+        ends_there = norm(end - end[best[agent]]) < same_end[agent]
         chosen[:, k] = best
-        covered[:, k] = np.add.reduceat(left * same, first)
-        left = np.where(same, 1e-6 * left, left)
-        left[best] = 0.0
+        covered[:, k] = np.add.reduceat(uncovered * ends_there, first)
+        uncovered = np.where(ends_there, 1e-6 * uncovered, uncovered)
+        uncovered[best] = 0.0
     # Ordered by these probabilities, futures would trade places when another future ends nearby.
     return chosen, covered / covered.sum(axis=1, keepdims=True)

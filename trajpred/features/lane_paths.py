@@ -125,8 +125,8 @@ class Routes:
         """Rows of each lane's distinct successors within the map."""
         row, successor = self._branches
         _, first = np.unique(row * len(self.scene) + successor, return_index=True)
-        kept = np.sort(first[successor[first] >= 0])
-        return Ragged.from_lengths(successor[kept], np.bincount(row[kept], minlength=len(self.scene)))
+        rows = np.sort(first[successor[first] >= 0])
+        return Ragged.from_lengths(successor[rows], np.bincount(row[rows], minlength=len(self.scene)))
 
     @cached_property
     def fork(self) -> NDArray[np.int64]:
@@ -163,13 +163,7 @@ class Nearby(NamedTuple):
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Nearby:
         """Select pairs."""
-        return Nearby(
-            agent=self.agent[rows],
-            lane=self.lane[rows],
-            heading=self.heading[rows],
-            along=self.along[rows],
-            gap=self.gap[rows],
-        )
+        return Nearby(*[values[rows] for values in self])
 
 
 def lanes_beside(
@@ -297,18 +291,19 @@ def lane_paths(
     group = _alternatives(agents, starts, lanes.fork)
     alone = np.bincount(group)[group] == 1
     match, chains = _walk(starts, alongs + reach[agents], lanes.length, lanes.following)
-    fork_after = np.where(alone, _common_length(match, chains, lanes.length) - alongs, 0.0)
+    until_fork = np.where(alone, _common_length(match, chains, lanes.length) - alongs, 0.0)
+    # From here on, a row for each chain of lanes.
     agents = agents[match]
     alongs = alongs[match]
     distance = reach[agents, None] * np.linspace(0, 1, POINTS)
     lines, line_start, line_end = _join(lanes, chains)
     center = _points_along(lines, line_start, line_end, alongs[:, None] + distance)
     heading = direction(np.gradient(center, axis=1))
+    likelihood = _turn_likelihood(heading, until_fork[match] / reach[agents], group[match])
     offset = rotate(pose.position[agents] - center[:, 0], -heading[:, 0])
     x = np.clip(1 - distance / fade[agents, None], 0, 1)
-    kept = x * x * (3 - 2 * x)  # from 1 to 0, level at both ends
-    curve = center + rotate(offset[:, None] * kept[..., None], heading)
-    likelihood = _turn_likelihood(heading, fork_after[match] / reach[agents], group[match])
+    remaining = x * x * (3 - 2 * x)  # from 1 to 0, level at both ends
+    curve = center + rotate(offset[:, None] * remaining[..., None], heading)
     # Resample to equal distances: the offset has changed the length.
     first = np.arange(len(curve)) * POINTS
     curve = _points_along(curve.reshape(-1, 2), first, first + POINTS - 1, distance)
@@ -319,10 +314,11 @@ def _alternatives(
     agents: NDArray[np.int64], starts: NDArray[np.int64], fork: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Number the groups ``[N]`` of matches: lanes beside an agent that leave one fork are one group."""
-    alone = fork[starts] < 0
-    branch = np.where(alone, starts, fork[starts])
-    keys = np.stack((agents, alone, branch))
-    return np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    has_no_fork = fork[starts] < 0
+    lane = np.where(has_no_fork, starts, fork[starts])
+    keys = np.stack((agents, has_no_fork, lane))
+    _, group = np.unique(keys, axis=1, return_inverse=True)
+    return group.reshape(-1)
 
 
 def _walk(
@@ -336,24 +332,25 @@ def _walk(
     """
     match = np.arange(len(start))
     chains = start[:, None]
-    left = metres - length[start]
+    metres_left = metres - length[start]
     while True:
-        unfinished = np.flatnonzero(left > 0)
+        unfinished = np.flatnonzero(metres_left > 0)
         onward = following.take(chains[unfinished, -1])
         chain = np.repeat(unfinished, onward.lengths)
-        is_new = (chains[chain] != onward.values[:, None]).all(axis=1)
-        branches = np.bincount(chain[is_new], minlength=len(chains))
+        is_loop = (chains[chain] == onward.values[:, None]).any(axis=1)
+        branches = np.bincount(chain[~is_loop], minlength=len(chains))
         if not branches.any():
             return match, chains
+        # A chain continues as one chain for each branch; without any, it is padded with -1.
         parent = np.repeat(np.arange(len(chains)), np.maximum(branches, 1))
         successor = np.full(len(parent), -1)
-        successor[branches[parent] > 0] = onward.values[is_new]
+        successor[branches[parent] > 0] = onward.values[~is_loop]
         # Each chain has an end: chains beyond the first few would exceed the limit there, too.
-        first = rank_in_scene(match[parent]) < MAX_PATHS
-        parent = parent[first]
-        successor = successor[first]
+        is_kept = rank_in_scene(match[parent]) < MAX_PATHS
+        parent = parent[is_kept]
+        successor = successor[is_kept]
         match = match[parent]
-        left = left[parent] - length[successor]
+        metres_left = metres_left[parent] - length[successor]
         chains = np.concatenate((chains[parent], successor[:, None]), axis=1)
 
 

@@ -224,18 +224,18 @@ class _Recording:
         require(start in every_step.starts(self.steps, self.step_s), "window", f"none begins at step {start}")
         observed, steps = options.steps(self.step_s)
         state = self.state[:, start : start + steps]
-        kept = np.flatnonzero(np.isfinite(state).any((1, 2)))
+        rows = np.flatnonzero(np.isfinite(state).any((1, 2)))
         before = options.unknown_before(self.steps, self.step_s)
         after = steps - state.shape[1] - before
-        state = np.pad(state[kept], ((0, 0), (before, after), (0, 0)), constant_values=np.nan)
-        kinds = [self.object_type[row] for row in kept]
+        state = np.pad(state[rows], ((0, 0), (before, after), (0, 0)), constant_values=np.nan)
+        kinds = [self.object_type[row] for row in rows]
         focal, category = roles(
             state[..., :2],
             np.isfinite(state[..., 0]),
             kinds,
             observed=observed,
             step_s=self.step_s,
-            is_static=self.is_static[kept],
+            is_static=self.is_static[rows],
         )
         heading, velocity = _motion(state, observed, self.step_s, focal)
         return Scenario.from_arrays(
@@ -244,9 +244,9 @@ class _Recording:
             step_s=self.step_s,
             heading=heading,
             velocity=velocity,
-            size=self.size[kept],
+            size=self.size[rows],
             object_type=kinds,
-            track_id=[self.name[row] for row in kept],
+            track_id=[self.name[row] for row in rows],
             focal=focal,
             category=category,
             map=lane_map,

@@ -242,7 +242,6 @@ class SceneMessages:
             fallback: ids of road users whose futures in ``forecast`` come from a fallback.
         """
         recent = round(HISTORY_S / step_s) + 1
-        stride = max(1, round(POINT_S / step_s))
         predicted = np.full(len(tracks), -1)
         if forecast is not None:
             predicted = forecast.rows(tracks.track_id)
@@ -258,27 +257,22 @@ class SceneMessages:
             past = tracks.position[row, -recent:][tracks.valid[row, -recent:]]
             lines = [self._line(past, HISTORY_WIDTH, color)]
             facts = {"type": OBJECT_TYPES[tracks.object_type[row]]}
-            agent = predicted[row]
-            if forecast is not None and agent >= 0:
+            if forecast is not None and predicted[row] >= 0:
+                agent = int(predicted[row])
                 modes = likely_modes(forecast.probability[agent], min_probability)
-                probability = forecast.probability[agent, modes]
-                paths = forecast.trajectory[agent, modes][:, stride - 1 :: stride]
-                for path, mode_color in zip(paths, DARK.mode_colors(probability), strict=True):
-                    lines.append(self._line(path, MODE_WIDTH, mode_color))
+                lines += self._modes(forecast, agent, modes, step_s)
                 facts["predicted by"] = "fallback" if name in fallback else "model"
-                facts["probability"] = ", ".join(f"{share:.2f}" for share in probability)
+                facts["probability"] = ", ".join(f"{p:.2f}" for p in forecast.probability[agent, modes])
             if name in truth:
                 lines.append(self._line(truth[name], TRUTH_WIDTH, DARK.ink))
-            known = np.array([*boxes[row], BOX_HEIGHT])
-            measured = size.get(name, known)
+            usual_size = np.array([*boxes[row], BOX_HEIGHT])
+            measured = size.get(name, usual_size)
+            extent = np.where(measured > 0, measured, usual_size)
             pose = Pose(tracks.position[row, seen], tracks.heading[row, seen])
-            extent = np.where(measured > 0, measured, known)
             cubes: list[Any] = []
             texts: list[Any] = []
             if seen == now:
-                box = self._new.Vector3(*extent.tolist())
-                place = self._pose(pose.position, float(pose.heading))
-                cubes.append(self._new.CubePrimitive(place, box, self._new.Color(*to_rgba(color))))
+                cubes.append(self._box(pose, extent, color))
             else:
                 facts["last seen"] = ago((now - seen) * step_s)
                 outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
@@ -286,6 +280,20 @@ class SceneMessages:
                 texts.append(self._text(pose.position, facts["last seen"], color))
             entities.append(self._entity(time_ns, name, lines, facts, cubes, texts))
         return self._update(time_ns, entities)
+
+    def _modes(self, forecast: Forecast, agent: int, modes: list[int], step_s: float) -> list[Any]:
+        """Return a line for each of the ``modes`` of an agent, a row of ``forecast``."""
+        stride = max(1, round(POINT_S / step_s))
+        paths = forecast.trajectory[agent, modes][:, stride - 1 :: stride]
+        colors = DARK.mode_colors(forecast.probability[agent, modes])
+        return [self._line(path, MODE_WIDTH, color) for path, color in zip(paths, colors, strict=True)]
+
+    def _box(self, pose: Pose[np.ndarray], size: NDArray[np.float64], color: str) -> Any:
+        """Return a box of ``size`` ``[3]`` metres."""
+        place = self._pose(pose.position, float(pose.heading))
+        return self._new.CubePrimitive(
+            place, self._new.Vector3(*size.tolist()), self._new.Color(*to_rgba(color))
+        )
 
     def viewpoint(self, time_ns: int, position: NDArray[np.float64], heading: float = 0.0) -> Any:
         """Build the transform to ``base_link``, the frame that viewers follow by default."""
@@ -313,6 +321,7 @@ class SceneMessages:
         cubes: Sequence[Any] = (),
         texts: Sequence[Any] = (),
     ) -> Any:
+        """Return an entity of a scene, drawn until the next update."""
         new = self._new
         return new.SceneEntity(
             timestamp=self._time(time_ns),
@@ -332,6 +341,7 @@ class SceneMessages:
         )
 
     def _text(self, position: NDArray[np.float64], text: str, color: str) -> Any:
+        """Return a text that faces the viewer."""
         return self._new.TextPrimitive(
             pose=self._pose(position),
             billboard=True,
@@ -342,6 +352,7 @@ class SceneMessages:
         )
 
     def _line(self, line: NDArray[np.float64], width: float, color: Any, kind: int = STRIP) -> Any:
+        """Return a line ``[P, 2]`` (metres) in a colour, by default of connected points."""
         local = to_grid(line[:, :2] - self.origin).tolist()
         return self._new.LinePrimitive(
             type=kind,

@@ -97,11 +97,11 @@ def detections(scenario: Scenario, step: int) -> Detections:
     """Return the states of all tracks valid at ``step``, without unknown headings."""
     tracks = scenario.tracks
     rows = np.flatnonzero(tracks.valid[:, step])
-    known = heading_known(tracks.heading, tracks.position, tracks.valid)[rows, step]
+    has_heading = heading_known(tracks.heading, tracks.position, tracks.valid)[rows, step]
     return Detections(
         tracks.track_id[rows].tolist(),
         tracks.position[rows, step],
-        np.where(known, tracks.heading[rows, step], np.nan),
+        np.where(has_heading, tracks.heading[rows, step], np.nan),
         tracks.velocity[rows, step],
         [OBJECT_TYPES[index] for index in tracks.object_type[rows].tolist()],
     )
@@ -317,6 +317,7 @@ class ReplayFilm(Film):
         """Draw nothing: modes change with every step."""
 
     def _draw_step(self, step: int) -> None:
+        """Draw the agents, the truth and the forecast of one step."""
         update = self.updates[step]
         here = replace(until(self.scenario, step + self.true_steps), num_observed=step + 1)
         is_predicted = update.forecast.rows(here.tracks.track_id[self.rows]) >= 0

@@ -73,8 +73,8 @@ class TableOptions(Windows):
         if self.preset is not None:
             object.__setattr__(self, "preset", self.preset.lower())
         require(self.preset is not None or bool(self.columns), "columns", "or --preset must be given")
-        known = f"unknown preset {self.preset!r}; known: {', '.join(PRESETS)}"
-        require(self.preset is None or self.preset in PRESETS, "preset", known)
+        unknown = f"unknown preset {self.preset!r}; known: {', '.join(PRESETS)}"
+        require(self.preset is None or self.preset in PRESETS, "preset", unknown)
         _ = self.mapping
 
     @property
@@ -117,18 +117,18 @@ def _files(raw: Path, options: TableOptions) -> dict[str, tuple[Path, ...]]:
     preset = options.files
     if raw.is_file():
         return {preset.recording_of(raw): (raw,)}
-    found: dict[str, tuple[Path, ...]] = {}
+    recordings: dict[str, tuple[Path, ...]] = {}
     for path in sorted(raw.rglob("*")):
         if not preset.matches(path.name) or not path.is_file():
             continue
         parts = (*path.parent.relative_to(raw).parts, preset.recording_of(path))
         name = "-".join(parts)
-        for other in found.get(name, ()):
+        for other in recordings.get(name, ()):
             if _stem(other) == _stem(path):
                 both = f"{path.relative_to(raw)} and {other.relative_to(raw)} are one recording"
                 raise DataError(f"{both}: name one of them, or remove the other", file=raw)
-        found[name] = (*found.get(name, ()), path)
-    return found
+        recordings[name] = (*recordings.get(name, ()), path)
+    return recordings
 
 
 def _stem(path: Path) -> Path:

@@ -141,9 +141,9 @@ def fraction_within(levels: NDArray[np.float64], level: float) -> NDArray[np.flo
     Args:
         levels: ``[A, F, 2]``, see :func:`laplace_levels`; NaN where unknown. The result is NaN if all are.
     """
-    known = np.isfinite(levels).sum(axis=(1, 2))
+    count = np.isfinite(levels).sum(axis=(1, 2))
     within = (levels <= level).sum(axis=(1, 2))
-    return np.divide(within, known, out=np.full(len(levels), np.nan), where=known > 0)
+    return np.divide(within, count, out=np.full(len(levels), np.nan), where=count > 0)
 
 
 def conformal_radius(score: NDArray[np.float64], coverage: float) -> float:

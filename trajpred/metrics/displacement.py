@@ -242,8 +242,8 @@ class Matched(NamedTuple):
         Any of several equally probable modes counts as the most probable.
         """
         best = self.before == self.before.max(axis=1, keepdims=True)
-        kept = best & (self.after == self.after.max(axis=1, keepdims=True))
-        return (~kept.any(axis=1)).astype(np.float64)
+        still_best = best & (self.after == self.after.max(axis=1, keepdims=True))
+        return (~still_best.any(axis=1)).astype(np.float64)
 
     def probability_change(self) -> NDArray[np.float64]:
         """Return the total variation distance ``[A]`` of the matched probabilities, 0 to 1."""

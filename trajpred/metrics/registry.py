@@ -173,16 +173,16 @@ def columns_of(kind: Kind) -> list[Column]:
     """List the columns of a kind over the whole future, by K."""
     if kind != "displacement":
         return [Column(metric) for metric in metrics_of(kind)]
-    found: list[Column] = []
+    columns: list[Column] = []
     for metric in metrics_of(kind):
-        found += [Column(metric, k) for k in {*metric.ks, *metric.headline}]
-    return sorted(found, key=lambda column: column.k or 0)
+        columns += [Column(metric, k) for k in {*metric.ks, *metric.headline}]
+    return sorted(columns, key=lambda column: column.k or 0)
 
 
 def headline(k: int | None = None) -> list[Column]:
     """List the columns of comparisons by K, or only those of one ``k``."""
-    found = [column for column in columns_of("displacement") if column.k in column.metric.headline]
-    return [column for column in found if k is None or column.k == k]
+    headlines = [column for column in columns_of("displacement") if column.k in column.metric.headline]
+    return [column for column in headlines if k is None or column.k == k]
 
 
 def agent_metrics(
@@ -219,11 +219,11 @@ def agent_metrics(
         if heading is None:
             columns = [column for column in columns if column.metric.unit != "rad"]
     errors = mode_errors(trajectory, probability, target, valid, heading, target_heading)
-    found: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     for column in columns:
         values = column.metric.values(errors.top(column.k), len(trajectory))
-        found[column.title] = torch.as_tensor(values)
-    return found
+        metrics[column.title] = torch.as_tensor(values)
+    return metrics
 
 
 def joint_metrics(
@@ -237,7 +237,7 @@ def joint_metrics(
     import torch
 
     modes = joint_modes(trajectory, probability, target, valid, scene)
-    found: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     for metric in metrics_of("joint"):
-        found[metric.name] = torch.as_tensor(metric.values(modes, len(probability)))
-    return found
+        metrics[metric.name] = torch.as_tensor(metric.values(modes, len(probability)))
+    return metrics

@@ -69,10 +69,10 @@ class Stars(NamedTuple):
         bearing = torch.remainder(direction(position) + torch.pi / sectors, 2 * torch.pi)
         sector = (bearing * sectors / (2 * torch.pi)).long().clamp(max=sectors - 1)
         target = torch.arange(agent.num_nodes, device=sender.device)[:, None]
+        # The edge from the nearest neighbour in each sector of each star; one more for an empty sector.
         num_sectors = target.shape[0] * sectors
         edge = first_of_least(norm(position), receiver * sectors + sector, num_sectors)
         occupied = (edge < sender.shape[0]).unflatten(0, (-1, sectors))
-        # The last row stands in for the edge of an empty sector.
         senders = torch.cat((sender, sender.new_zeros(1)))
         neighbor = senders[edge].unflatten(0, (-1, sectors))
         nodes = torch.cat((target, torch.where(occupied, neighbor, target)), 1)
@@ -94,12 +94,13 @@ class Stars(NamedTuple):
         row = torch.arange(present.shape[0], device=present.device)
         # Exported graphs keep empty sectors without edges: their number of nodes must not depend on the data.
         node = row if torch.compiler.is_exporting() else row[present]
+        # The number of each node among those that stay.
         number = torch.zeros_like(row).index_copy(0, node, row[: node.shape[0]])
         number = number.view_as(self.present)
         target = number[:, :1]
-        to_target = torch.stack((number, target.expand_as(number)))
-        to_neighbors = to_target[:, :, 1:].flip(0)
-        edges = torch.cat((to_target, to_neighbors), 2)
+        into_target = torch.stack((number, target.expand_as(number)))
+        into_neighbors = into_target[:, :, 1:].flip(0)
+        edges = torch.cat((into_target, into_neighbors), 2)
         exists = torch.cat((self.present, self.present[:, 1:]), 1)
         return FlatStars(node, edges[:, exists], target[:, 0])
 

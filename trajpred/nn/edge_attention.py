@@ -73,6 +73,7 @@ class EdgeAttention(nn.Module):
         return self._operate(receiver, sender, edges)[1]
 
     def _operate(self, receiver: Tensor, sender: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
+        """Return the output of the operator and the weights of its edges."""
         features = edges.features if self.featured else None
         options: dict[str, bool] = {}
         if not isinstance(self.operator, (ClampedAttention, GATLayer)):  # which always return the attention
@@ -106,6 +107,7 @@ class _CrossAttention(PaddedAttention):
 
 
 def _build(operator: Operator, dim: int, heads: int, edge_channels: int) -> nn.Module:
+    """Build a published operator from its name."""
     width = dim // heads
     edge_dim = edge_channels or None
     if operator == "transformer_conv":

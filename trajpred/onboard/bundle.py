@@ -300,6 +300,7 @@ class Bundle:
             raise DataError(f"contains no arrays ({error})", file=self.path / EXAMPLE) from None
 
     def _parse(self, info: dict[str, Any]) -> None:
+        """Set the attributes from the content of ``bundle.json``. Raises: DataError naming the field."""
         version = (info["format"], info["version"])
         supported = (FORMAT, VERSION)
         if version != supported:
@@ -328,6 +329,7 @@ class Bundle:
         self._sha256 = {str(name): str(file["sha256"]) for name, file in info["files"].items()}
 
     def _read(self, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+        """Return the content of a file in the folder or archive. Raises: DataError."""
         file = self.path / name
         try:
             if self.path.is_dir():

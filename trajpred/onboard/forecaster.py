@@ -77,6 +77,7 @@ class OnboardForecaster(OnboardEncoder):
         )
 
     def _rows(self, agents: AgentFeatures, targets: Sequence[str] | None, strict: bool) -> NDArray[np.int64]:
+        """Return the rows of the targets among the agents, see :meth:`forecast`."""
         if targets is None:
             return np.arange(len(agents.track_id))
         row = row_of(agents.track_id.tolist())
@@ -87,6 +88,7 @@ class OnboardForecaster(OnboardEncoder):
     def _decode(
         self, scene: LocalScene, tokens: dict[str, NDArray[np.float32]], rows: NDArray[np.int64]
     ) -> Forecast:
+        """Decode the agents ``rows`` into a forecast in the frame of the map."""
         with self._timed("decoder"):
             target = pad(rows, self.bundle.sizes[0]) if self.bundle.sizes else rows
             outputs = self.run("decoder", scene.inputs | tokens | {"target": target})

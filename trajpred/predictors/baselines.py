@@ -96,8 +96,8 @@ def _turn_rate(scenario: Scenario, rows: NDArray[np.int64], last: NDArray[np.int
     step = last[:, None] - np.arange(window)
     states = rows[:, None], np.maximum(step, 0)
     heading = tracks.heading[states]
-    known = heading_known(tracks.heading, tracks.position, tracks.valid)
-    inside = (step >= 0) & tracks.valid[states] & known[states]
+    has_heading = heading_known(tracks.heading, tracks.position, tracks.valid)
+    inside = (step >= 0) & tracks.valid[states] & has_heading[states]
     # Continuous angles. Headings turned by π are turned back: between two steps, no track turns by more than
     # π / 2.
     turn = np.unwrap(hold_last(heading, inside, 0.0), period=np.pi, axis=1)

@@ -65,10 +65,10 @@ class ModelPredictor(Predictor):
         raise NotImplementedError
 
     def steps(self, scenario: Scenario) -> int:
-        own = self.horizon
+        model_steps = self.horizon
         if not same_step(scenario.step_s, self.step_s):
-            own = whole_steps(self.horizon * self.step_s, scenario.step_s)
-        return min(future_steps(scenario), own)
+            model_steps = whole_steps(self.horizon * self.step_s, scenario.step_s)
+        return min(future_steps(scenario), model_steps)
 
     def _on_own_steps(self, forecast: Forecast, scenario: Scenario) -> Forecast:
         steps = self.steps(scenario)

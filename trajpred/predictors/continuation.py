@@ -169,7 +169,7 @@ def _stationary(tracks: Tracks, step_s: float) -> NDArray[np.bool_]:
 
 def _with_tracks(scenario: Scenario, tracks: Tracks) -> Scenario:
     """Return the scenario with longer tracks; steps continue at its own rate."""
-    more = tracks.valid.shape[1] - scenario.num_steps
-    after = np.round(np.arange(1, more + 1) * scenario.step_s * 1e9).astype(np.int64)
+    added_steps = tracks.valid.shape[1] - scenario.num_steps
+    after = np.round(np.arange(1, added_steps + 1) * scenario.step_s * 1e9).astype(np.int64)
     stamps = np.concatenate((scenario.timestamps_ns, scenario.timestamps_ns[-1] + after))
     return replace(scenario, timestamps_ns=stamps, tracks=tracks)

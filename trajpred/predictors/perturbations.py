@@ -199,6 +199,7 @@ def perturbation(name: str) -> Callable[[Scenario], Scenario]:
 
 
 def _perturbation(name: str) -> Callable[[Scenario], Scenario]:
+    """Find a perturbation by name, such as ``noise`` or ``noise:0.1``. Raises: DataError."""
     base, colon, size = name.partition(":")
     names = ", ".join([*PERTURBATIONS, "all"])
     require(base in PERTURBATIONS, "perturb", f"{base!r} is not one of {names}")

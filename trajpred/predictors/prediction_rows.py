@@ -68,10 +68,10 @@ class Lists(NamedTuple):
     def not_finite(self) -> NDArray[np.bool_]:
         """Rows ``[R]`` with a non-finite number."""
         bad = np.flatnonzero(~np.isfinite(self.values))
-        found = np.zeros(len(self.start), bool)
+        is_bad = np.zeros(len(self.start), bool)
         # Of rows with equal start, all but the last are empty.
-        found[np.searchsorted(self.start, bad, side="right") - 1] = True
-        return found
+        is_bad[np.searchsorted(self.start, bad, side="right") - 1] = True
+        return is_bad
 
 
 class Rows(NamedTuple):

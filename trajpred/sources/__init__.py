@@ -132,6 +132,7 @@ def find_source(name: str) -> Source:
 
 @cache
 def _load(location: str) -> Source:
+    """Load a source of another package from ``package.module:OBJECT``. Raises: DataError."""
     try:
         source = EntryPoint(location, location, GROUP).load()
     except (Exception, SystemExit) as error:  # anything that a foreign module raises on import

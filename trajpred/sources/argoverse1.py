@@ -96,6 +96,7 @@ def read_city_map(path: Path) -> CityMap:
 
 
 def _city_map(root: ElementTree.Element) -> CityMap:
+    """Build a city's map from the root element of its file. Raises: DataError naming the field."""
     ways = root.findall("way")
     require(len(ways) > 0, "way", "the map has no lanes")
     tags = [_tags(way) for way in ways]
@@ -148,6 +149,7 @@ def _coordinates(nodes: list[ElementTree.Element], axis: str) -> NDArray[np.floa
 
 
 def _tags(way: ElementTree.Element) -> Tags:
+    """Return the tags of a lane."""
     tags: Tags = {}
     for tag in way.iter("tag"):
         tags.setdefault(tag.get("k"), []).append(tag.get("v"))
@@ -179,6 +181,7 @@ def _neighbors(tags: list[Tags], key: str) -> NDArray[np.int64]:
 
 
 def _links(tags: list[Tags], key: str) -> Ragged:
+    """Return the ids ``[L]`` in a tag that a lane may have any number of times."""
     values: list[str | None] = []
     lengths: list[int] = []
     for lane_tags in tags:
@@ -255,6 +258,7 @@ def read_packed(pack: Path, seq_id: int) -> Scenario:
 
 
 def _sequences(raw: Path, split: str) -> list[RawScenario]:
+    """Return the sequences of a split, from CSV files or a pack, in order of number."""
     files: list[Path] = []
     for folder in FOLDERS[split]:
         files += (raw / folder / "data").glob("*.csv")
@@ -316,9 +320,9 @@ def _index(pack: Path, modified_ns: int) -> _Index:
     schema = file.metadata.schema.to_arrow_schema()
     for name, dtype in _PACK.items():
         require(schema.names.count(name) == 1, name, "must be one column")
-        found = schema.field(name).type
-        matches = is_text(found) if dtype == pa.string() else found == dtype
-        require(matches, name, f"must be a column of {dtype}, is one of {found}")
+        kind = schema.field(name).type
+        matches = is_text(kind) if dtype == pa.string() else kind == dtype
+        require(matches, name, f"must be a column of {dtype}, is one of {kind}")
     rows = file.read(["seq_id"], use_threads=False)
     require_values(rows, ["seq_id"])
     seq_id: NDArray[np.int32] = rows["seq_id"].to_numpy()

@@ -169,6 +169,7 @@ def archive_of(lane_map: LaneMap, digits: int | None = DIGITS) -> dict[str, Any]
 
 
 def _lane_records(lane_map: LaneMap, digits: int | None) -> dict[str, Any]:
+    """Return the record of each lane segment, by id."""
     records: dict[str, Any] = {}
     for row, lane_id in enumerate(lane_map.lane_id.tolist()):
         records[str(lane_id)] = {
@@ -357,6 +358,7 @@ def read_archive(path: Path) -> LaneMap:
 
 
 def _read_table(path: Path) -> pa.Table:
+    """Read the states of a scenario. Raises: DataError about a missing column or a wrong type."""
     metadata = pq.read_metadata(path)
     require_small_groups(metadata)
     require(metadata.num_rows <= MAX_STATES, "rows", f"declares {metadata.num_rows} rows")

@@ -125,36 +125,35 @@ def read_log(annotations: Path, poses: Path) -> SensorLog:
         size = sizes_of(np.stack([finite(table, name) for name in _SIZE], -1), row, len(names) + 1)
         valid = valid_states(row, step, len(names) + 1, len(time), "timestamp_ns")
         valid[-1] = recorded
-    order = np.argsort(ego_ns, kind="stable")
-    following = np.searchsorted(ego_ns[order], time).clip(max=len(order) - 1)
-    at = order[following]
-    if not np.array_equal(ego_ns[at[steps]], frame_ns):
+    # The ego pose of each step.
+    by_time = np.argsort(ego_ns, kind="stable")
+    following = np.searchsorted(ego_ns[by_time], time).clip(max=len(by_time) - 1)
+    pose = by_time[following]
+    if not np.array_equal(ego_ns[pose[steps]], frame_ns):
         problem = "has no pose at the time of an annotated frame, in the nanoseconds of the annotations"
         raise DataError(problem, file=poses, field="timestamp_ns")
     position = np.zeros((*valid.shape, 2))
     heading = np.zeros(valid.shape)
-    pose = at[step]
-    rotated_centre = (rotation[pose] @ centre[..., None])[:, :2, 0]
-    rotated_ahead = (rotation[pose] @ box_ahead[..., None])[:, :2, 0]
-    position[row, step] = rotated_centre + translation[pose, :2]
+    # Boxes are in the frame of the ego vehicle.
+    of_box = pose[step]
+    rotated_centre = (rotation[of_box] @ centre[..., None])[:, :2, 0]
+    rotated_ahead = (rotation[of_box] @ box_ahead[..., None])[:, :2, 0]
+    position[row, step] = rotated_centre + translation[of_box, :2]
     heading[row, step] = direction(rotated_ahead)
-    position[-1, recorded] = translation[at[steps], :2]
-    heading[-1, recorded] = direction(ahead[at[steps], :2])
-    # A track has the category of its first box; the ego vehicle has none.
-    types: list[int] = []
-    trailers: list[bool] = []
-    for category in (*kinds, "REGULAR_VEHICLE"):
-        object_type = _OBJECT_TYPE.get(category, "unknown")
-        types.append(OBJECT_TYPES.index(object_type))
-        trailers.append("TRAILER" in category)
-    first = np.full(len(valid), len(kinds))
-    first[row[::-1]] = kind[::-1]
+    position[-1, recorded] = translation[pose[steps], :2]
+    heading[-1, recorded] = direction(ahead[pose[steps], :2])
+    # A track has the category of its first box; the ego vehicle, the last track, has none.
+    categories = [*kinds, "REGULAR_VEHICLE"]
+    category = np.full(len(valid), len(kinds))
+    category[row[::-1]] = kind[::-1]
+    types = [OBJECT_TYPES.index(_OBJECT_TYPE.get(name, "unknown")) for name in categories]
+    is_trailer = ["TRAILER" in name for name in categories]
     return SensorLog(
         time_ns=time,
         recorded=recorded,
         track_id=as_names([*names, EGO_ID], "track_uuid"),
-        object_type=np.array(types, np.int8)[first],
-        trailer=np.array(trailers)[first],
+        object_type=np.array(types, np.int8)[category],
+        trailer=np.array(is_trailer)[category],
         valid=valid,
         position=position,
         heading=heading,
@@ -227,20 +226,20 @@ def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
 
     # The frames of each fit, [A, end, 9], of which some are used.
     offset = np.arange(1 - _END, _END)
-    wanted = steps[:, None] + offset
-    frame = wanted.clip(0, end - 1)
+    neighbor = steps[:, None] + offset
+    frame = neighbor.clip(0, end - 1)
     is_last = (steps == last)[..., None]
     one_sided = np.where(is_last, offset <= 0, offset >= 0)
-    used = np.where(side > 0, np.abs(offset) <= side, one_sided)
-    used &= valid[:, frame] & (wanted == frame)
+    is_used = np.where(side > 0, np.abs(offset) <= side, one_sided)
+    is_used &= valid[:, frame] & (neighbor == frame)
 
     # Least squares with the terms 1, t and, for quadratics, t²; unused frames are rows of 0.
     time = (log.time_ns[frame] - log.time_ns[:end, None]) / 1e9
-    is_quadratic = (side == 0) & (used.sum(axis=2, keepdims=True) > 2)
+    is_quadratic = (side == 0) & (is_used.sum(axis=2, keepdims=True) > 2)
     square = time**2 * is_quadratic
-    terms = np.stack(np.broadcast_arrays(1.0, time, square), -1) * used[..., None]
+    terms = np.stack(np.broadcast_arrays(1.0, time, square), -1) * is_used[..., None]
     displacement = position[:, frame] - position[:, :, None]
-    displacement = np.where(used[..., None], displacement, 0.0)
+    displacement = np.where(is_used[..., None], displacement, 0.0)
     factors = np.linalg.pinv(terms) @ displacement
     slope: NDArray[np.float64] = factors[..., 1, :]
     return np.where(valid[..., None], slope, 0.0)
@@ -356,8 +355,8 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
     require(bool(window.recorded[NUM_OBSERVED - 1]), "timestamp_ns", lost)
     row = _focal_track(log, start, slopes, lane_map)
     require(row >= 0, "track_uuid", f"no track qualifies as the focal one of the window at frame {start}")
-    category, kept = window.categories(row)
-    valid = window.valid[kept]
+    category, rows = window.categories(row)
+    valid = window.valid[rows]
     key = f"av2-sensor-window:{name}:{log.time_ns[start]}"
     return Scenario(
         scenario_id=str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
@@ -366,14 +365,14 @@ def _scenario(log: SensorLog, start: int, lane_map: LaneMap, name: str, city: st
         num_observed=NUM_OBSERVED,
         focal_id=str(log.track_id[row]),
         tracks=Tracks(
-            track_id=log.track_id[kept],
-            object_type=log.object_type[kept],
-            category=category[kept],
+            track_id=log.track_id[rows],
+            object_type=log.object_type[rows],
+            category=category[rows],
             valid=valid,
-            position=np.where(valid[..., None], window.position[kept], 0.0),
-            heading=np.where(valid, given_heading(window.heading[kept]), 0.0),
-            velocity=window.velocity[kept],
-            size=log.size[kept],
+            position=np.where(valid[..., None], window.position[rows], 0.0),
+            heading=np.where(valid, given_heading(window.heading[rows]), 0.0),
+            velocity=window.velocity[rows],
+            size=log.size[rows],
         ),
         map=lane_map,
     ).validate()
@@ -466,12 +465,15 @@ class _Window:
         category = np.where(scored, TrackCategory.SCORED, category)
         category[focal] = TrackCategory.FOCAL
         category[self.ego] = TrackCategory.UNSCORED
-        centre = np.append(np.flatnonzero(category >= TrackCategory.SCORED), self.ego)
+
+        # Fragments and distant stationary tracks do not belong to the window.
         mean = (self.position * self.valid[..., None]).sum(axis=1) / np.maximum(frames, 1)[:, None]
-        around = self.position[centre][:, self.recorded]
-        far = norm(mean[:, None, None] - around).min(axis=(1, 2)) > _STAYING_M
-        kept = (frames >= _FEWEST_FRAMES) & ~(far & (moved < _MOVED_M))
-        return category.astype(np.int8), np.flatnonzero(kept)
+        important = np.append(np.flatnonzero(category >= TrackCategory.SCORED), self.ego)
+        places = self.position[important][:, self.recorded]
+        is_far = norm(mean[:, None, None] - places).min(axis=(1, 2)) > _STAYING_M
+        is_stationary = moved < _MOVED_M
+        is_kept = (frames >= _FEWEST_FRAMES) & ~(is_far & is_stationary)
+        return category.astype(np.int8), np.flatnonzero(is_kept)
 
 
 #: Number of windows whose focal tracks are chosen together.
@@ -489,19 +491,19 @@ def assign_focal_tracks(rank: NDArray[np.float64], object_type: NDArray[np.int8]
     focal = [-1] * len(rank)
     # Columns without a track, so that each window has a choice.
     rank = np.pad(rank, ((0, 0), (0, _TOGETHER)), constant_values=-1.0)
-    rare = np.isin(object_type, [_PEDESTRIAN, _BUS])
-    best = np.where(rare, rank[:, : len(rare)], -1.0)
-    if best.max() >= 0:
-        number, walker = divmod(int(best.argmax()), best.shape[1])
-        focal[number] = walker
-        rank[:, walker] = -1.0
-    rest = [number for number in range(len(rank)) if focal[number] < 0]
-    for first in range(0, len(rest), _TOGETHER):
-        numbers = rest[first : first + _TOGETHER]
-        for number, row in zip(numbers, _best_assignment(rank[numbers]), strict=True):
-            if rank[number, row] >= 0:
-                focal[number] = row
-        taken = [row for row in focal if row >= 0]
+    is_rare = np.isin(object_type, [_PEDESTRIAN, _BUS])
+    rare_rank = np.where(is_rare, rank[:, : len(is_rare)], -1.0)
+    if rare_rank.max() >= 0:
+        window, track = divmod(int(rare_rank.argmax()), len(is_rare))
+        focal[window] = track
+        rank[:, track] = -1.0
+    others = [window for window in range(len(rank)) if focal[window] < 0]
+    for first in range(0, len(others), _TOGETHER):
+        windows = others[first : first + _TOGETHER]
+        for window, track in zip(windows, _best_assignment(rank[windows]), strict=True):
+            if rank[window, track] >= 0:
+                focal[window] = track
+        taken = [track for track in focal if track >= 0]
         rank[:, taken] = -1.0
     return focal
 

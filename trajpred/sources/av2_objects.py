@@ -132,6 +132,7 @@ def to_av2(scenario: Scenario) -> tuple[Any, Any]:
 
 
 def _av2_tracks(scenario: Scenario) -> list[Any]:
+    """Convert the tracks to av2's ``Track`` objects."""
     from av2.datasets.motion_forecasting.data_schema import ObjectState, ObjectType, Track, TrackCategory
 
     tracks = scenario.tracks
@@ -154,6 +155,7 @@ def _av2_tracks(scenario: Scenario) -> list[Any]:
 
 
 def _av2_map(scenario: Scenario) -> Any:
+    """Convert the map to av2's ``ArgoverseStaticMap``."""
     from av2.map.drivable_area import DrivableArea
     from av2.map.lane_segment import LaneSegment
     from av2.map.map_api import ArgoverseStaticMap

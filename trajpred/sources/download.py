@@ -222,6 +222,7 @@ def _check_space(out: Path, files: list[RemoteFile]) -> None:
 def _download_all(
     remote: _Remote, files: list[RemoteFile], out: Path, workers: int, progress: bool
 ) -> Summary:
+    """Download the files in parallel. Raises: DataError after many failures in a row, or on a full disk."""
     summary = Summary()
     in_a_row = 0
     size = sum(file.size for file in files)

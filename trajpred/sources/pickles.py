@@ -232,8 +232,8 @@ def _name(text: str) -> _Name:
     """Return a name that data may refer to. Raises: DataError for any other."""
     # Names in earlier versions of Python and later versions of NumPy.
     text = text.replace("__builtin__.", "builtins.", 1).replace("numpy._core.", "numpy.core.", 1)
-    known = text in CALLS or text in _TYPES
-    require(known, "name", f"asks for {quoted(text)}, which is not data: nothing is executed")
+    is_known = text in CALLS or text in _TYPES
+    require(is_known, "name", f"asks for {quoted(text)}, which is not data: nothing is executed")
     return _Name(text)
 
 

@@ -138,6 +138,7 @@ def require_lanes(count: int, problems: MapProblems) -> None:
 
 
 def _summary(kind: str, reasons: dict[str, str]) -> str:
+    """Describe the parts of one kind that were left out, with the first reason."""
     count = len(reasons)
     names = [shortened(name, MAX_QUOTED) or "without a name" for name in reasons]
     reason = next(iter(reasons.values()))
@@ -262,9 +263,9 @@ def text_codes(table: pa.Table, name: str) -> tuple[NDArray[np.int64], list[str]
         column = column.dictionary_encode()
     codes = column.unify_dictionaries().combine_chunks()
     # The dictionary of a filtered table may contain unused texts.
-    used, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
+    indices, code = np.unique(codes.indices.to_numpy(), return_inverse=True)
     try:
-        texts: list[str] = codes.dictionary.take(used).to_pylist()
+        texts: list[str] = codes.dictionary.take(indices).to_pylist()
     except UnicodeDecodeError:
         raise DataError("contains text that is not UTF-8", field=name) from None
     ordered = sorted(set(texts))
@@ -300,10 +301,10 @@ def sizes_of(size: NDArray[np.float64], row: NDArray[np.int64], num_tracks: int)
     """
     median = np.full((num_tracks, 2), np.nan)
     for axis, values in enumerate(size.T):
-        known = np.isfinite(values) & (values > 0)
-        order = np.lexsort((values[known], row[known]))
-        tracks, first, count = np.unique(row[known][order], return_index=True, return_counts=True)
-        median[tracks, axis] = values[known][order][first + (count - 1) // 2]
+        is_known = np.isfinite(values) & (values > 0)
+        order = np.lexsort((values[is_known], row[is_known]))
+        tracks, first, count = np.unique(row[is_known][order], return_index=True, return_counts=True)
+        median[tracks, axis] = values[is_known][order][first + (count - 1) // 2]
     return median
 
 

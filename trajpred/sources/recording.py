@@ -89,28 +89,28 @@ class Recording:
         time = stamps - stamps.min()
         track, ids = text_codes(table, "track")
         order, repeated = _by_track_and_time(track, time)
-        found: dict[str, str] = {}
+        oddities: dict[str, str] = {}
         if repeated > len(order):
             _require_resolved(stamps / mapping["time"].factor, names["time"])
         if repeated:
-            found["rows"] = f"{repeated:,} of {len(stamps):,} rows repeat a time of a track: left out"
+            oddities["rows"] = f"{repeated:,} of {len(stamps):,} rows repeat a time of a track: left out"
         track = track[order]
         time = time[order]
         heading = table["heading"].to_numpy()[order]
         _require_radians(heading, names.get("heading", "heading"))
         step_s = _step_s(track, time, names)
         position = np.stack((table["x"], table["y"]), -1)[order]
-        given = np.stack((table["vx"], table["vy"]), -1)[order]
+        measured = np.stack((table["vx"], table["vy"]), -1)[order]
         estimated = causal_velocity_of_rows(track, time, position, step_s)
-        found |= _oddities(track, time, position, heading, given)
-        if "rate" not in found:
-            problem = disagreement(given, estimated)
-            found |= {"velocity": problem} if problem else {}
+        oddities |= _oddities(track, time, position, heading, measured)
+        if "rate" not in oddities:
+            problem = disagreement(measured, estimated)
+            oddities |= {"velocity": problem} if problem else {}
         kinds, odd_types = _types(table["type"].take(order), track, mapping)
         size = sizes_of(np.stack((table["length"], table["width"]), -1)[order], track, len(ids))
-        found |= _odd_sizes(size[kinds == "vehicle", 0])
-        known = np.isfinite(given).all(axis=1)
-        velocity = np.where(known[:, None], given, estimated)
+        oddities |= _odd_sizes(size[kinds == "vehicle", 0])
+        is_measured = np.isfinite(measured).all(axis=1)
+        velocity = np.where(is_measured[:, None], measured, estimated)
         by_time = np.argsort(time, kind="stable")
         return cls(
             time=time[by_time],
@@ -122,7 +122,7 @@ class Recording:
             velocity=velocity[by_time],
             size=size,
             step_s=step_s,
-            warnings=found | odd_types,
+            warnings=oddities | odd_types,
         )
 
     def between(self, first_s: float, last_s: float) -> Recording:
@@ -152,14 +152,14 @@ class Recording:
         speed = norm(self.velocity)
         moving = speed[speed > STANDING_SPEED]
         middle = f"{np.median(moving):.1f} m/s in the median of those that move, " if len(moving) else ""
-        known = int(np.isfinite(self.heading).sum())
+        headings = int(np.isfinite(self.heading).sum())
         return {
             "tracks": f"{len(self.track_id):,}: {classes}",
             "states": f"{len(self.time):,} in {self.duration_s:.1f} s, every {self.step_s:.3g} s",
             "extent": f"x {low[0]:.1f} to {high[0]:.1f}, y {low[1]:.1f} to {high[1]:.1f} m",
             "speeds": f"{middle}up to {speed.max():.1f} m/s",
             "sizes": f"given of {int(np.isfinite(self.size).all(axis=1).sum()):,} tracks, elsewhere typical",
-            "headings": f"given in {known:,} states, elsewhere from the motion",
+            "headings": f"given in {headings:,} states, elsewhere from the motion",
             "warnings": "; ".join(self.warnings.values()) or "none",
         }
 
@@ -178,20 +178,22 @@ class Recording:
         step_s = options.step_s or self.step_s
         recorded = int(self.duration_s / step_s + 0.01)
         starts = options.starts(recorded, step_s)
-        first_end = options.observe_s - options.unknown_before(recorded, step_s) * step_s + self.time[0]
-        seen = self.time[np.isin(self.object_type, ROAD_USERS)[self.track]]
+        unknown_s = options.unknown_before(recorded, step_s) * step_s
+        first_end = options.observe_s - unknown_s + self.time[0]  # of the observed seconds
+        is_road_user = np.isin(self.object_type, ROAD_USERS)
+        seen = self.time[is_road_user[self.track]]
         gap_s = longest_gap_s(self.step_s, step_s)
         # Only windows whose observed seconds end soon after a state: a recording may pause for days.
         every_s = starts.step * step_s
-        number = np.unique(np.floor((seen - first_end) / every_s).astype(np.int64))
-        near = number[:, None] + np.arange(math.ceil(gap_s / every_s) + 2)
-        number = np.unique(near)
-        number = number[(number >= 0) & (number < len(starts))]
-        end = first_end + number * every_s
+        before = np.unique(np.floor((seen - first_end) / every_s).astype(np.int64))
+        window = np.unique(before[:, None] + np.arange(math.ceil(gap_s / every_s) + 2))
+        window = window[(window >= 0) & (window < len(starts))]
+        end = first_end + window * every_s
         last = np.searchsorted(seen, end - 0.01 * self.step_s) - 1
         now = seen[last.clip(0)] if len(seen) else end
-        kept = (last >= 0) & (end - now <= gap_s)
-        return dict(zip((number * starts.step)[kept].tolist(), now[kept].tolist(), strict=True))
+        is_near = (last >= 0) & (end - now <= gap_s)
+        first_step = window * starts.step
+        return dict(zip(first_step[is_near].tolist(), now[is_near].tolist(), strict=True))
 
     def scenario(self, now: float, options: Windows, name: str, lanes: LaneMap) -> Scenario:
         """Return the window whose last observed step is at ``now``."""
@@ -266,6 +268,7 @@ def _by_track_and_time(track: NDArray[np.int64], time: NDArray[np.float64]) -> t
 
 
 def _require_radians(heading: NDArray[np.float64], column: str) -> None:
+    """Raise DataError about a column with headings that must be in degrees."""
     largest = np.abs(heading[np.isfinite(heading)]).max(initial=0.0)
     degrees = f"reaches {largest:.0f}, which cannot be radians: state heading={column}:deg"
     require(largest <= MAX_HEADING, column, degrees)
@@ -287,15 +290,16 @@ def _require_one_clock(table: pa.Table, is_state: NDArray[np.bool_], column: str
     """Raise DataError naming a state whose time is far from all others, such as 0 among UNIX seconds."""
     time = table["time"].to_numpy()
     states = np.flatnonzero(is_state)
-    order = states[np.argsort(time[states], kind="stable")]
-    after_pause = np.flatnonzero(np.diff(time[order]) > PAUSE_S) + 1
+    by_time = states[np.argsort(time[states], kind="stable")]
+    after_pause = np.flatnonzero(np.diff(time[by_time]) > PAUSE_S) + 1
     if not len(after_pause):
         return
-    first = np.concatenate(([0], after_pause))
-    last = np.concatenate((after_pause, [len(order)])) - 1
-    is_alone = time[order[last]] - time[order[first]] < SHORTEST_S
+    # The rows of the first and last state between two pauses.
+    first = by_time[np.concatenate(([0], after_pause))]
+    last = by_time[np.concatenate((after_pause, [len(by_time)])) - 1]
+    is_short = time[last] - time[first] < SHORTEST_S
     correct = np.ones(len(time), np.bool_)
-    correct[order[first[is_alone]]] = False
+    correct[first[is_short]] = False
     _require_rows(table, correct, column, "is a day or more away from the others, correct it")
 
 
@@ -344,22 +348,24 @@ def _oddities(
     first = np.flatnonzero(np.diff(track) == 0)
     step = position[first + 1] - position[first]
     speed = norm(step) / (time[first + 1] - time[first])
-    found: dict[str, str] = {}
+    oddities: dict[str, str] = {}
     fast = int((speed > FASTEST).sum())
     if fast:
-        found["speed"] = (
+        oddities["speed"] = (
             f"{fast:,} of {len(speed):,} steps are faster than {FASTEST:g} m/s, up to {speed.max():.4g} m/s: "
             "check the units of x, y and time, and whether ids are used twice"
         )
     most = float(np.quantile(speed, 0.99))
     if most < SLOWEST:
-        found["speed"] = f"99 % of the steps are slower than {most:.2g} m/s: check the units of x, y and time"
-    given = norm(velocity[first])
-    comparable = np.isfinite(given) & (given > MOVING)
+        oddities["speed"] = (
+            f"99 % of the steps are slower than {most:.2g} m/s: check the units of x, y and time"
+        )
+    measured = norm(velocity[first])
+    comparable = np.isfinite(measured) & (measured > MOVING)
     if comparable.any():
-        ratio = float(np.median(speed[comparable] / given[comparable]))
+        ratio = float(np.median(speed[comparable] / measured[comparable]))
         if not 1 / SPEED_RATIO <= ratio <= SPEED_RATIO:
-            found["rate"] = (
+            oddities["rate"] = (
                 f"positions move {ratio:.3g} times as fast as vx and vy: check units and rate of frames"
             )
     moving = np.isfinite(heading[first]) & (speed > MOVING)
@@ -367,17 +373,17 @@ def _oddities(
         askew = np.abs(wrap_angle(heading[first] - direction(step)))[moving]
         if np.median(askew) > ASKEW:
             degrees = np.degrees(np.median(askew))
-            found["heading"] = (
+            oddities["heading"] = (
                 f"headings are {degrees:.0f} degrees off the motion in the median: check their unit, whether "
                 "y points down (y=COLUMN:down), and whether x and y are exchanged"
             )
-    return found
+    return oddities
 
 
 def _odd_sizes(length: NDArray[np.float64]) -> dict[str, str]:
     """Describe vehicle lengths ``[V]`` that look wrong."""
-    known = length[np.isfinite(length)]
-    usual = float(np.median(known)) if len(known) else SHORTEST_M
+    lengths = length[np.isfinite(length)]
+    usual = float(np.median(lengths)) if len(lengths) else SHORTEST_M
     if SHORTEST_M <= usual <= LONGEST_M:
         return {}
     return {"size": f"vehicles are {usual:.3g} m long in the median: check the units of length and width"}
@@ -394,12 +400,12 @@ def _types(
 
     Raises: DataError if the classes of all tracks are unknown.
     """
-    known = CLASSES | {name: name for name in OBJECT_TYPES}
+    type_of_word = CLASSES | {name: name for name in OBJECT_TYPES}
     if "type" in mapping:
-        known |= mapping["type"].classes
+        type_of_word |= mapping["type"].classes
     encoded = classes.combine_chunks().dictionary_encode("encode")
     words = [str(word) for word in encoded.dictionary.to_pylist()]
-    kinds = [known.get(word.lower(), "unknown") for word in words]
+    kinds = [type_of_word.get(word.lower(), "unknown") for word in words]
     code = np.array([OBJECT_TYPES.index(kind) for kind in kinds])[encoded.indices.to_numpy()]
     count = np.zeros((int(track.max()) + 1, len(OBJECT_TYPES)), np.int64)
     np.add.at(count, (track, code), 1)
@@ -411,7 +417,7 @@ def _types(
     if changing:
         share = f"{changing:,} of {len(count):,} tracks"
         odd["change"] = f"{share} change their class: the most frequent known one counts"
-    strange = sorted({word for word in words if word.lower() not in known})
+    strange = sorted({word for word in words if word.lower() not in type_of_word})
     if strange and not is_known.all():
         listed = ", ".join(quoted(word) for word in strange[:5])
         name = mapping["type"].name

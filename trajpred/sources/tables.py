@@ -238,6 +238,7 @@ def parse_columns(preset: Iterable[str], own: Iterable[str] = ()) -> dict[str, C
 
 
 def _entries(entries: Iterable[str]) -> dict[str, Column]:
+    """Parse entries ``role=column:unit``, by role. Raises: DataError about the first invalid one."""
     columns: dict[str, Column] = {}
     for entry in entries:
         role, _, value = entry.partition("=")
@@ -252,6 +253,7 @@ def _entries(entries: Iterable[str]) -> dict[str, Column]:
 
 
 def _column(role: str, name: str, words: Sequence[str], optional: bool) -> Column:
+    """Build a role's column from its name and the words after it. Raises: DataError about an unknown word."""
     facts: dict[str, Any] = {}
     classes: dict[str, str] = {}
     units = UNITS[ROLES[role]]
@@ -284,15 +286,15 @@ def _column(role: str, name: str, words: Sequence[str], optional: bool) -> Colum
 
 def _refuse(role: str, name: str, word: str) -> None:
     """Raise DataError about the unit of a role."""
-    known = list(UNITS[ROLES[role]])
+    units = list(UNITS[ROLES[role]])
     if role == "time":
-        known += ["25hz for frames at that rate", "{COLUMN}hz for the rate in a column"]
+        units += ["25hz for frames at that rate", "{COLUMN}hz for the rate in a column"]
     if role in ("x", "y"):
-        known += ["corner"] + ["down"] * (role == "y")
+        units += ["corner"] + ["down"] * (role == "y")
     if role == "type":
-        known = [f"CLASS=TYPE with a type of {', '.join(OBJECT_TYPES)}"]
+        units = [f"CLASS=TYPE with a type of {', '.join(OBJECT_TYPES)}"]
     problem = f"{word!r} is not a unit of {role}" if word else f"{role}={name} lacks its unit"
-    raise DataError(f"{problem}; units: {', '.join(known) or 'none'}", field="columns")
+    raise DataError(f"{problem}; units: {', '.join(units) or 'none'}", field="columns")
 
 
 # ---------------------------------------------------------------------------------------------- files
@@ -313,19 +315,19 @@ def read_rows(
     """
     with readable(path, "table"):
         names = column_names(path, preset)
-        wanted = dict(columns)
+        requested = dict(columns)
         rate = columns["time"].rate
         if rate:
-            wanted["rate"] = Column(rate)
-        here: dict[str, str] = {}
-        for role, column in wanted.items():
+            requested["rate"] = Column(rate)
+        name_of: dict[str, str] = {}
+        for role, column in requested.items():
             name = _find(column.name, names)
             if name is not None:
-                here[role] = name
-        table = _read(path, names, here, only, columns["time"].is_iso)
+                name_of[role] = name
+        table = _read(path, names, name_of, only, columns["time"].is_iso)
     metadata = preset.metadata_of(path)
-    for role, column in wanted.items():
-        if role in here:
+    for role, column in requested.items():
+        if role in name_of:
             continue
         values = None
         for meta in metadata:
@@ -528,6 +530,19 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
         for batch in file.iter_batches(columns=list(types)):
             yield pa.table({name: _cast(batch[name], name, kind) for name, kind in types.items()})
         return
+    try:
+        for batch in _open_csv(path, names, types):
+            yield pa.Table.from_batches([batch])
+    except pa.ArrowInvalid as error:
+        require("invalid UTF8" not in str(error), "rows", _NOT_UTF8)
+        text = _NO_NUMBER.match(str(error))
+        if text is None:
+            raise
+        raise DataError(f"must be numbers, has {quoted(text[2])}", field=names[int(text[1])]) from None
+
+
+def _open_csv(path: Path, names: list[str], types: dict[str, pa.DataType]) -> csv.CSVStreamingReader:
+    """Open a CSV file in its dialect; white space between cells becomes a tabulator."""
     layout = _sniff(path)
     delimiter = layout.delimiter
     encoding = layout.encoding.removesuffix("-sig")
@@ -539,25 +554,17 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
         content = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", text)
         source = io.BytesIO(re.sub(rb"[ \t]+", b"\t", content))
         encoding = "utf-8"
-    read = csv.ReadOptions(
-        column_names=names,
-        skip_rows=layout.skipped + int(layout.has_names),
-        block_size=2**23,
-        encoding=encoding,
+    return csv.open_csv(
+        source,
+        csv.ReadOptions(
+            column_names=names,
+            skip_rows=layout.skipped + int(layout.has_names),
+            block_size=2**23,
+            encoding=encoding,
+        ),
+        csv.ParseOptions(delimiter=delimiter, invalid_row_handler=_comment),
+        csv.ConvertOptions(include_columns=list(types), column_types=types, decimal_point=layout.decimal),
     )
-    parse = csv.ParseOptions(delimiter=delimiter, invalid_row_handler=_comment)
-    convert = csv.ConvertOptions(
-        include_columns=list(types), column_types=types, decimal_point=layout.decimal
-    )
-    try:
-        for batch in csv.open_csv(source, read, parse, convert):
-            yield pa.Table.from_batches([batch])
-    except pa.ArrowInvalid as error:
-        require("invalid UTF8" not in str(error), "rows", _NOT_UTF8)
-        text = _NO_NUMBER.match(str(error))
-        if text is None:
-            raise
-        raise DataError(f"must be numbers, has {quoted(text[2])}", field=names[int(text[1])]) from None
 
 
 def _comment(row: csv.InvalidRow) -> str:
@@ -615,17 +622,17 @@ def _moments(text: pa.ChunkedArray) -> pa.ChunkedArray:
 def _joined(table: pa.Table, meta: Path, role: str, column: str, track: str) -> pa.ChunkedArray | None:
     """Return a metadata column for each row of a table, by track or from the only row; None if missing."""
     names = column_names(meta, Preset(""))
-    found = _find(column, names)
-    if found is None:
+    name = _find(column, names)
+    if name is None:
         return None
-    here = {role: found}
+    name_of = {role: name}
     track_column = _find(track, names)
     if track_column is not None:
-        here["track"] = track_column
-    values = _read(meta, names, here, ())
+        name_of["track"] = track_column
+    values = _read(meta, names, name_of, ())
     if values.num_rows == 1:
         return pa.chunked_array([pa.repeat(values[role][0], table.num_rows)])
-    require(track_column is not None, found, f"has {values.num_rows} rows, but no column of tracks")
+    require(track_column is not None, name, f"has {values.num_rows} rows, but no column of tracks")
     index = pc.index_in(table["track"], values["track"].combine_chunks())
     if index.null_count:
         missing = table["track"].filter(pc.is_null(index))[0].as_py()

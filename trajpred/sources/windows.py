@@ -150,8 +150,8 @@ def _focal(
     velocity = (position[:, now] - position[:, back]) / max(now - back, 1)  # metres per step
     ahead = np.arange(1, position.shape[1] - now)[:, None]
     steady = position[:, now, None] + velocity[:, None] * ahead
-    known = valid[:, observed:] & (valid[:, now] & valid[:, back])[:, None]
-    error = np.where(known, norm(steady - position[:, observed:]), 0.0).max(axis=1, initial=0.0)
+    is_scored = valid[:, observed:] & (valid[:, now] & valid[:, back])[:, None]
+    error = np.where(is_scored, norm(steady - position[:, observed:]), 0.0).max(axis=1, initial=0.0)
     seen = np.where(candidate, valid.sum(axis=1), -1)
     return int(np.lexsort((error, seen))[-1])
 
@@ -196,11 +196,11 @@ def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, lis
     splits: dict[str, list[RawScenario]] = {}
     for split in SPLITS:
         if (raw / split).is_dir():
-            found = find(raw / split, problems)
-            splits[split] = [window for recording in found for window in recording.windows]
+            recordings = find(raw / split, problems)
+            splits[split] = [window for recording in recordings for window in recording.windows]
     if not any(splits.values()):
-        found = find(raw, problems)
-        splits = _divided_in_time(found, options) or _divided(found)
+        recordings = find(raw, problems)
+        splits = _divided_in_time(recordings, options) or _divided(recordings)
     for sentences in problems.values():
         more = f" ({len(sentences) - 1} more like it)" if len(sentences) > 1 else ""
         warnings.warn(sentences[0] + more, stacklevel=3)

@@ -113,6 +113,7 @@ def encode_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def _array(values: list[Any], column: pa.Field) -> pa.Array:
+    """Return a column of all rows. Raises: DataError if it is too long for one shard."""
     kind = column.type
     if not pa.types.is_list(kind):
         return pa.array(values, kind)
@@ -261,11 +262,6 @@ def _letters(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int32
     return values, offsets
 
 
-def part_lengths(parts: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the number of entries of each part."""
-    return [len(part) for part in parts]
-
-
 # ---------------------------------------------------------------------------------------------- decode
 
 
@@ -316,7 +312,7 @@ def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
 
 def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
     """Concatenate each part over the ``S`` rows: a ragged array with one row per scenario."""
-    lengths = np.array([part_lengths(row) for row in rows])
+    lengths = np.array([list(map(len, row)) for row in rows])
     offsets = np.zeros((len(PARTS), len(rows) + 1), np.int64)
     np.cumsum(lengths.T, axis=1, out=offsets[:, 1:])
     columns: dict[str, Ragged] = {}
@@ -333,6 +329,7 @@ def _focal(columns: dict[str, Ragged]) -> NDArray[np.int64]:
 
 
 def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
+    """Decode the tracks of all scenarios."""
     steps = int(columns["timestamps_ns"].lengths[0])
     names = _texts(_nested("track_id", columns))
     bits = columns["valid"].values.reshape(len(names), -1)

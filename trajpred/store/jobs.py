@@ -311,6 +311,7 @@ def wait_for_end(parent: int) -> None:
 
 @contextmanager
 def _client(scheduler: str) -> Iterator[Any]:
+    """Connect to a Dask scheduler. Raises: DataError if none answers, or ``distributed`` is missing."""
     try:
         from distributed import Client
         from distributed.comm import resolve_address

@@ -27,7 +27,7 @@ from trajpred.data.resample import resample, same_step, whole_steps
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import HOLD_OUT, Half, draw, half_of
 from trajpred.errors import DataError, require
-from trajpred.store.format import SCHEMA, Rows, decode, decode_batch, part_lengths
+from trajpred.store.format import SCHEMA, Rows, decode, decode_batch
 
 #: Version of the files of a store.
 VERSION = 8
@@ -172,7 +172,7 @@ def _mapped(path: Path, rows: int, schema: pa.Schema) -> pa.RecordBatch:
 
 def row_checksum(parts: Sequence[NDArray[Any]]) -> int:
     """Return the CRC-32 of the number of entries of each part (int32), followed by all entries."""
-    value = zlib.crc32(np.array(part_lengths(parts), "<i4").data)
+    value = zlib.crc32(np.array(list(map(len, parts)), "<i4").data)
     for part in parts:
         value = zlib.crc32(part.data, value)
     return value

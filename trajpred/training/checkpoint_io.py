@@ -59,6 +59,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def _keep_as_previous(path: Path) -> None:
+    """Keep the checkpoint at ``path`` under another name, unless it is damaged or missing."""
     try:
         require_undamaged(path)
     except (DataError, OSError, BadZipFile):  # there is none, or it is damaged

@@ -107,6 +107,7 @@ class LitForecaster(pl.LightningModule):
             torch.manual_seed(torch.initial_seed() + self.trainer.global_rank)
 
     def training_step(self, batch: HeteroData, batch_idx: int) -> Tensor:
+        """Return the loss of a batch, and log all losses."""
         joint = self.forecaster.decoder.joint and batch_idx % self.joint_every == 0
         losses = self.losses(batch, joint)
         self.guard.add(losses, batch.names)
@@ -143,6 +144,7 @@ class LitForecaster(pl.LightningModule):
         return add_auxiliary(losses, auxiliary, self.loss)
 
     def validation_step(self, batch: HeteroData, _: int) -> None:
+        """Add a batch to the validation loss and metrics."""
         tokens = self.forecaster.encoder.encode(batch)
         modes = self.forecaster.decoder(tokens, batch)
         agent = batch["agent"]

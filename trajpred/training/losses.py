@@ -203,8 +203,8 @@ def add_auxiliary(
             weight = getattr(config, name)
         total = total + weight * value
     for name in config.auxiliary:
-        known = ", ".join(auxiliary) or "none"
-        require(name in auxiliary, f"model.loss.auxiliary.{name}", f"no such loss; the model has: {known}")
+        names = ", ".join(auxiliary) or "none"
+        require(name in auxiliary, f"model.loss.auxiliary.{name}", f"no such loss; the model has: {names}")
     return losses | auxiliary | {"loss": total}
 
 

@@ -295,15 +295,16 @@ def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
 
 
 def _device(trainer: pl.Trainer) -> str:
+    """Describe the devices, processes, threads and precision of a training."""
     precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
     kind = trainer.strategy.root_device.type
     processes = trainer.world_size
     if kind == "cuda":
         return f"{processes} x {torch.cuda.get_device_name()}{precision}"
-    each = f"{processes} processes, each with " if processes > 1 else ""
+    processes_with = f"{processes} processes, each with " if processes > 1 else ""
     count = torch.get_num_threads()
     threads = "1 thread" if count == 1 else f"{count} threads"
-    return f"{kind.upper()}, {each}{threads}{precision}"
+    return f"{kind.upper()}, {processes_with}{threads}{precision}"
 
 
 @contextmanager

@@ -77,18 +77,18 @@ def read_settings(args: Sequence[str]) -> Settings:
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--weights")
     try:
-        known, words = parser.parse_known_args(args)
+        options, words = parser.parse_known_args(args)
     except ArgumentError as error:
         raise DataError(f"{error.argument_name}: {error.message}") from None
-    if known.resume is not None and known.weights is not None:
+    if options.resume is not None and options.weights is not None:
         raise DataError("--weights: a resumed run has its own; give --resume or --weights, not both")
     for word in args:
         _require_readable(word.partition("=")[2] or word)
-    configs: list[Path] = known.config
-    start = known.weights
-    if known.resume is not None:
-        words.append(f"--resume={known.resume}")
-        folder = known.resume if known.resume.is_dir() else known.resume.parent
+    configs: list[Path] = options.config
+    start = options.weights
+    if options.resume is not None:
+        words.append(f"--resume={options.resume}")
+        folder = options.resume if options.resume.is_dir() else options.resume.parent
         run = folder.parent if folder.name == CHECKPOINTS else folder
         if not configs and (run / "config.yaml").is_file():
             configs = [run / "config.yaml"]
@@ -100,11 +100,11 @@ def read_settings(args: Sequence[str]) -> Settings:
             if not isinstance(content.get(group) or {}, dict):
                 problem = f"must be settings, as '{group}: {{NAME: VALUE}}', is {quoted(content[group])}"
                 raise DataError(problem, file=file, field=group)
-        if known.weights is None:
+        if options.weights is None:
             start = content.get("weights", start)
-    if known.weights is not None:
-        words.append(f"--weights={known.weights}")
-    has_start = known.resume is None and start not in (None, "null")
+    if options.weights is not None:
+        words.append(f"--weights={options.weights}")
+    has_start = options.resume is None and start not in (None, "null")
     return Settings(configs, words, str(start) if has_start else None)
 
 
@@ -215,11 +215,11 @@ def differences(first: Any, second: Any, name: str) -> dict[str, tuple[Any, Any]
     A value missing on one side is :data:`ABSENT`. YAML reads tuples, which defaults may be, as lists.
     """
     if isinstance(first, dict) and isinstance(second, dict):
-        found: dict[str, tuple[Any, Any]] = {}
+        differing: dict[str, tuple[Any, Any]] = {}
         for key in dict.fromkeys([*first, *second]):
             inner = name if key == "init_args" else f"{name}.{key}"
-            found |= differences(first.get(key, ABSENT), second.get(key, ABSENT), inner)
-        return found
+            differing |= differences(first.get(key, ABSENT), second.get(key, ABSENT), inner)
+        return differing
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):
         pairs = zip(first, second, strict=True)
         same = not any(differences(*pair, name) for pair in pairs)

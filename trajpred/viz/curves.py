@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -75,9 +76,10 @@ def _draw_metric(axes: Axes, column: Column, rows: Rows, mark: int) -> None:
 
 def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[str, str]], mark: int) -> None:
     """Draw a curve over the epochs for each key of ``lines``, with its name and colour; ``mark`` one step."""
+    in_order = [row for _, row in sorted(rows.items())]
     drawn: list[list[float]] = []
     for key, (name, color) in lines.items():
-        recorded = [row for _, row in sorted(rows.items()) if key in row]
+        recorded = [row for row in in_order if key in row]
         values = [row[key] for row in recorded]
         if not values or values in drawn:  # in some data sets the scored agents are the focal ones
             continue
@@ -86,31 +88,22 @@ def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[st
         look: dict[str, Any] = {"zorder": 3 - 0.1 * len(drawn), "color": color, "label": name}
         if marked is not None:
             look["label"] = f"{name} {marked:.2f}"
+            _mark(axes, rows[mark]["epoch"], marked, color)
         if len(values) <= MAX_MARKERS:
             look["marker"] = "o"
             look["markersize"] = 3.0
         epochs = [row["epoch"] for row in recorded]
         axes.plot(epochs, values, linewidth=1.8, **look)
-        if marked is not None:
-            axes.scatter(
-                rows[mark]["epoch"],
-                marked,
-                s=42,
-                facecolor=LIGHT.paper,
-                edgecolor=color,
-                linewidth=1.8,
-                zorder=4,
-                clip_on=False,
-            )
     axes.set_title(title, loc="left", fontsize=10, color=LIGHT.ink, fontweight="bold", pad=20)
     style_axes(axes, LIGHT)
     axes.set_xlabel("epoch", fontsize=8.5, color=LIGHT.muted)
     axes.set_xlim(left=0)
-    validations = [row["epoch"] for _, row in sorted(rows.items()) if "val/loss" in row]
+    validations = [row["epoch"] for row in in_order if "val/loss" in row]
     axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS, integer=True, min_n_ticks=1))
     if validations:  # the ticks are some of them, and the last one
-        every = -(-len(validations) // MAX_TICKS)
-        axes.set_xticks(validations[::-1][::every][::-1])
+        every = math.ceil(len(validations) / MAX_TICKS)
+        from_last = validations[::-1][::every]
+        axes.set_xticks(from_last[::-1])
     if drawn:
         axes.legend(
             loc="lower left",
@@ -124,3 +117,17 @@ def _draw_panel(axes: Axes, title: str, rows: Rows, lines: Mapping[str, tuple[st
             handlelength=1.6,
             columnspacing=1.6,
         )
+
+
+def _mark(axes: Axes, epoch: float, value: float, color: str) -> None:
+    """Draw a ring around a point of a curve."""
+    axes.scatter(
+        epoch,
+        value,
+        s=42,
+        facecolor=LIGHT.paper,
+        edgecolor=color,
+        linewidth=1.8,
+        zorder=4,
+        clip_on=False,
+    )

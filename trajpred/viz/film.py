@@ -148,6 +148,7 @@ class Film(Sequence[np.ndarray]):
         self.background = self.canvas.copy_from_bbox(self.canvas.figure.bbox)
 
     def _draw(self, frame: Frame) -> np.ndarray:
+        """Return the picture of a frame ``[height, width, 3]``: the background with what moves."""
         if frame.horizon != self._horizon:
             for artist in self._modes:
                 artist.remove()
@@ -185,10 +186,10 @@ class Film(Sequence[np.ndarray]):
 
     def _draw_step(self, step: int) -> None:
         """Draw what changes at every step: agents, truth, places along the modes, the time."""
-        kept = None
+        with_future = None
         if self.forecast is not None and step >= self.scenario.num_observed - 1:
-            kept = np.union1d(self.rows, self.predicted)
-        self._draw_agents(step, kept)
+            with_future = np.union1d(self.rows, self.predicted)
+        self._draw_agents(step, with_future)
         ended = step == self.scenario.num_steps - 1
         draw_truth(self.axes, self.view, until(self.scenario, step), self.rows, ends=ended)
         self._draw_places(step - self.scenario.num_observed)
@@ -200,10 +201,10 @@ class Film(Sequence[np.ndarray]):
 
     def _draw_agents(self, step: int, kept: np.ndarray | None) -> None:
         """Draw the agents visible at ``step``, and those ``kept``, with their recent histories."""
-        here = replace(self.scenario, num_observed=step + 1)
-        rows = visible_agents(here, self.view, kept)
-        draw_histories(self.axes, self.view, here, rows, round(HISTORY_S / self.scenario.step_s))
-        draw_agents(self.axes, self.view, here, rows)
+        earlier = replace(self.scenario, num_observed=step + 1)
+        rows = visible_agents(earlier, self.view, kept)
+        draw_histories(self.axes, self.view, earlier, rows, round(HISTORY_S / self.scenario.step_s))
+        draw_agents(self.axes, self.view, earlier, rows)
 
     def _draw_places(self, future: int) -> None:
         """Draw a ring on each of the focal agent's modes at future step ``future``, counted from 0."""

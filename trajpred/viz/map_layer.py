@@ -63,6 +63,7 @@ def _fill(axes: Axes, polygons: list[np.ndarray], color: str, layer: float) -> N
 
 
 def _draw_centerlines(axes: Axes, view: View, lanes: LaneMap) -> None:
+    """Draw the centrelines in view, with an arrow on each that is long enough."""
     lines = view.visible(polylines(lanes.centerline))
     # Without boundaries, centrelines are the whole map and are drawn stronger.
     if lanes.left_boundary.lengths.any():

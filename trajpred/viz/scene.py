@@ -115,8 +115,8 @@ def draw_scene(
     predicted = futures
     if drawn is not None and joint_mode is not None and tracks is None:
         predicted = predicted_rows(scenario, drawn)
-    kept = np.union1d(np.append(futures, scenario.focal), predicted)
-    rows = visible_agents(scenario, view, kept)
+    with_future = np.union1d(np.append(futures, scenario.focal), predicted)
+    rows = visible_agents(scenario, view, with_future)
     draw_map(axes, view, scenario.map)
     draw_histories(axes, view, scenario, rows)
     draw_agents(axes, view, scenario, rows)
@@ -134,7 +134,7 @@ def draw_scene(
     small = 2 * view.radius * view.points_per_metre < SMALL_PANEL
     draw_caption(axes, view, scenario, forecast, joint_mode=joint_mode, what_if=what_if, small=small)
     if not small:
-        shown = None if drawn is None else drawn.of(scenario.tracks.track_id[kept])
+        shown = None if drawn is None else drawn.of(scenario.tracks.track_id[with_future])
         if shown is not None and attention is not None:
             shown = replace(shown, scale=None)  # no bands are drawn
         draw_legend(axes, view, scenario, rows, futures, shown, overlay)

@@ -247,10 +247,10 @@ def legible(text: str, weight: str = "normal") -> tuple[str, FontProperties]:
     If all fonts lack some characters, the one with most is chosen, and the rest become question marks.
     """
     characters = {*text, UNKNOWN}
-    own: str = findfont(FontProperties(weight=weight))
-    best = own
-    if not characters <= _characters_of(own):
-        files = [own, *_installed(WEIGHTS[weight])]
+    default: str = findfont(FontProperties(weight=weight))
+    best = default
+    if not characters <= _characters_of(default):
+        files = [default, *_installed(WEIGHTS[weight])]
         best = max(files, key=lambda file: len(characters & _characters_of(file)))
     for character in characters - _characters_of(best):
         text = text.replace(character, UNKNOWN)

@@ -111,28 +111,28 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
     """
     nodes = _elements(root, "node")
     row = row_of(node.get("id", "") for node in nodes)
-    unclear = _contradictory(nodes)
+    elements = _elements(root, "way")
+    unclear_nodes = _contradictory(nodes)
+    unclear_ways = _contradictory(elements)
     refs: dict[str, list[str]] = {}
     tags: dict[str, Tags] = {}
-    ways = _elements(root, "way")
-    unclear_ways = _contradictory(ways)
-    for way in ways:
+    for way in elements:
         way_id = way.get("id", "")
         names = [nd.get("ref", "") for nd in way.iterfind("nd")]
         if len(names) < 2 or not row.keys() >= {*names}:  # from extracts; may bound no lanelet
             continue
-        if way_id not in unclear_ways and unclear.isdisjoint(names):
+        if way_id not in unclear_ways and unclear_nodes.isdisjoint(names):
             refs[way_id] = names
             tags[way_id] = _tags(way)
-    used = np.zeros(len(nodes), np.bool_)
-    for names in refs.values():
-        used[[row[name] for name in names]] = True
-    xy, frame, keys = _positions(nodes, used, origin, crs)
-    complete = {}
+    rows = {way_id: [row[name] for name in names] for way_id, names in refs.items()}
+    is_used = np.zeros(len(nodes), np.bool_)
+    for rows_of_way in rows.values():
+        is_used[rows_of_way] = True
+    xy, frame, keys = _positions(nodes, is_used, origin, crs)
+    ways: dict[str, Way] = {}
     for way_id, names in refs.items():
-        line = xy[[row[name] for name in names]]
-        complete[way_id] = Way(way_id, names, line, tags[way_id], keys)
-    return complete, frame
+        ways[way_id] = Way(way_id, names, xy[rows[way_id]], tags[way_id], keys)
+    return ways, frame
 
 
 def _contradictory(elements: list[Element]) -> set[str]:
@@ -381,9 +381,9 @@ def _is_parallel(lanelet: Lanelet, ends: Counter[Ends]) -> bool:
     crossed outline and none of the other. If neither crosses itself, more shared ends decide, then nearer
     ends (ends of a sharp turn may be nearest crosswise).
     """
-    own = lanelet.possible_ends
-    shared_parallel = sum(ends[pair] - (pair in own) for pair in lanelet.parallel_ends)
-    shared_opposite = sum(ends[pair] - (pair in own) for pair in lanelet.opposite_ends)
+    own_ends = lanelet.possible_ends
+    shared_parallel = sum(ends[pair] - (pair in own_ends) for pair in lanelet.parallel_ends)
+    shared_opposite = sum(ends[pair] - (pair in own_ends) for pair in lanelet.opposite_ends)
     parallel, opposite = lanelet.simple
     if parallel and not opposite:
         return shared_parallel > 0 or shared_opposite < 2

@@ -111,8 +111,8 @@ class RoadLine:
 
     def between(self, start: float, end: float) -> RoadLine:
         """Select the stations from ``start`` to ``end``."""
-        kept = (self.s >= start) & (self.s <= end)
-        return RoadLine(self.s[kept], self.xy[kept], self.heading[kept])
+        inside = (self.s >= start) & (self.s <= end)
+        return RoadLine(self.s[inside], self.xy[inside], self.heading[inside])
 
     def aside(self, t: Values) -> Values:
         """Return the points ``[S, 2]`` at ``t`` ``[S]`` metres to the left of the line."""

@@ -86,8 +86,8 @@ def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
     segments: list[_Segment] = []
     for lane in lanes.values():
         segments += lane.segments()
-    kept = near.any([segment.line for segment in segments])
-    segments = [segment for segment, is_kept in zip(segments, kept.tolist(), strict=True) if is_kept]
+    is_near = near.any([segment.line for segment in segments])
+    segments = [segment for segment, is_kept in zip(segments, is_near.tolist(), strict=True) if is_kept]
     onward = _onward(lanes)
     beside = _neighbors(segments, lanes)
     parts.numbers = {lane.number for lane in lanes.values() if lane.number is not None}
@@ -259,9 +259,9 @@ def _neighbors(
 
     They are parallel and, if the file lists any neighbours, among these.
     """
-    found: dict[tuple[str, int], dict[str, tuple[str, int]]] = defaultdict(dict)
+    neighbors: dict[tuple[str, int], dict[str, tuple[str, int]]] = defaultdict(dict)
     if not segments:
-        return found
+        return neighbors
     shapes = np.array([shapely.LineString(segment.line) for segment in segments])
     half = shapely.length(shapes) / 2
     place, ahead = _pose(shapes, half)
@@ -280,8 +280,8 @@ def _neighbors(
         neighbor = segments[other[pair]]
         side = "left" if left[pair] > 0 else "right"
         if not listed or _is_listed(segment, neighbor.lane.name, side):
-            found[segment.key].setdefault(side, neighbor.key)
-    return found
+            neighbors[segment.key].setdefault(side, neighbor.key)
+    return neighbors
 
 
 def _pose(
@@ -369,10 +369,10 @@ def _boundary(segment: _Segment, side: str, features: dict[str, Any]) -> tuple[L
             mark = MARK_TYPE.get(_kind(feature), "UNKNOWN")
     if "polygon" in lane.feature:
         distance = _distances(station, aside, _points(lane.feature, "polygon"), closed=True)
-    known = np.isfinite(distance)
-    if not known.any():
+    has_distance = np.isfinite(distance)
+    if not has_distance.any():
         return np.zeros((0, 2)), mark
-    distance = np.interp(along, along[known], distance[known])
+    distance = np.interp(along, along[has_distance], distance[has_distance])
     return station + distance[:, None] * aside, mark
 
 

@@ -164,6 +164,7 @@ class MultiHeadAttentionConv(nn.Module):
             self.score_scaling_weight = nn.Parameter(torch.zeros(num_heads, 1))
 
     def _check_options(self, edge_channels: int | None) -> None:
+        """Raise ValueError if an option is invalid or contradicts another one."""
         if self.receiver_feature is None:
             raise ValueError("attention needs a receiver_feature, not None")
         if min(self.num_heads, self.per_head_channels) <= 0:

@@ -213,6 +213,7 @@ class TransformerConv(nn.Module):
     def _aggregate(
         self, q: Tensor, k: Tensor, v: Tensor, edge_attr: Tensor | None, edge_index: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Return the attention ``[E, H]`` and the aggregated values ``[R, H, C]``."""
         sender, receiver = edge_index
         R = q.shape[0]
         product = q.index_select(0, receiver) * k.index_select(0, sender)

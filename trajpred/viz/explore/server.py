@@ -218,6 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, to_json({"error": " ".join(sentence.split())}), "application/json")
 
     def _send(self, code: int, text: str, kind: str) -> None:
+        """Answer with a text of the given kind."""
         content = text.encode()
         self.send_response(code)
         for name, value in HEADERS.items():

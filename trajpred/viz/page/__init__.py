@@ -157,6 +157,7 @@ def _pack_all(
 def _pack_batch(
     scenarios: Sequence[Scenario], predictors: Sequence[Predictor], without: Sequence[str]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the list entry and the packed scene of each scenario."""
     removed = [road_users(scenario, without) for scenario in scenarios]
     reduced: list[Scenario] = []
     if without:

@@ -200,10 +200,10 @@ def _pack_states(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
     steps = np.arange(scenario.num_steps)
     latest = np.maximum.accumulate(np.where(tracks.valid, steps, -1), axis=1)
     first = tracks.valid.argmax(axis=1)[:, None]
-    kept = np.where(latest >= 0, latest, first)
-    position = np.take_along_axis(tracks.position, kept[..., None], axis=1)
-    heading = np.unwrap(np.take_along_axis(tracks.heading, kept, axis=1), axis=1)
-    speed = np.take_along_axis(norm(tracks.velocity), kept, axis=1)
+    shown = np.where(latest >= 0, latest, first)
+    position = np.take_along_axis(tracks.position, shown[..., None], axis=1)
+    heading = np.unwrap(np.take_along_axis(tracks.heading, shown, axis=1), axis=1)
+    speed = np.take_along_axis(norm(tracks.velocity), shown, axis=1)
     # One string of 0 and 1 for each track.
     digits = np.where(tracks.valid, "1", "0").tolist()
     states: dict[str, Any] = {"valid": ["".join(row) for row in digits]}
@@ -275,6 +275,7 @@ def _pack_forecast(scenario: Scenario, forecast: Forecast, origin: np.ndarray) -
 
 
 def pack_model(scenario: Scenario, result: ModelResult, origin: np.ndarray) -> dict[str, Any]:
+    """Pack a model's forecast of a scenario, with errors, metrics, attention and earlier forecasts."""
     names = result.forecast.track_id.tolist()
     no_errors = [None] * result.forecast.trajectory.shape[1]
     packed = _pack_forecast(scenario, result.forecast, origin)
