@@ -148,8 +148,8 @@ def calibrate(
         out: The calibrated checkpoint, for all other commands.
         store: Folder written by prepare; by default the sample's.
         split: Scenarios that the model was not trained on: one third for fitting, one to decide whether to
-            keep the temperature, one to measure both. Of the training split, only held-out scenarios
-            (--data.hold_out) are used.
+            keep the temperature, one to measure both. The training split is reduced to its held-out
+            scenarios (--data.hold_out).
         half: Use only this half of the split; by default the deciding one of val (docs/how-to/evaluate.md).
         coverage: Fraction of true positions that the regions should contain.
         group: Agents to fit to; all agents of a scene are predicted.

@@ -114,7 +114,7 @@ def open_split(store: Path | None, split: str, half: Half | None = None) -> Scen
 def deciding(rows: ScenarioStore) -> ScenarioStore:
     """Return the deciding half of validation scenes, by which models are fitted and checked.
 
-    Of other splits, and where that half is empty, all scenes.
+    Other splits are returned whole, and so are validation scenes whose deciding half is empty.
     """
     if rows.split != "val":
         return rows
@@ -188,12 +188,11 @@ def choose(
     options: object = None,
     half: Half | None = None,
 ) -> list[Choice]:
-    """Find the scenarios whose ids start with ``names``, in any split; without names the first of ``split``
-    or of one ``half`` of it.
+    """Find the scenarios whose ids start with ``names``, in any split.
 
-    Without names, ``limit`` is the number of scenarios. If several splits contain an id, ``split`` takes
-    precedence. ``folder`` is a store, by default the sample's, or raw data of ``source`` with its
-    ``options``.
+    Without names, find the first ``limit`` scenarios of ``split``, or of one ``half`` of it. If several
+    splits contain an id, ``split`` takes precedence. ``folder`` is a store, by default the sample's, or raw
+    data of ``source`` with its ``options``.
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """

@@ -273,7 +273,11 @@ def _sums_of_last(
 def _moved(
     sums: NDArray[np.float64], time: NDArray[np.float64], position: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the sums ``[7, M]`` of points moved by ``time`` ``[M]`` and ``position`` ``[M, 2]``."""
+    """Return the sums ``[7, M]`` of points moved by ``time`` ``[M]`` and ``position`` ``[M, 2]``.
+
+    The sums are over 1, t, t², x, y, x t and y t. Moved by Δt, for example, Σ t² becomes
+    Σ (t + Δt)² = Σ t² + Δt (2 Σ t + n Δt).
+    """
     n, t, tt, x, y, xt, yt = sums
     dx, dy = position.T
     moved_x = x + n * dx

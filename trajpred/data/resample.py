@@ -207,7 +207,7 @@ def _neighbours(
 
 
 def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, steps: int) -> Forecast:
-    """Return ``steps`` steps of ``step_s`` seconds of a forecast with steps of ``old_step_s`` seconds.
+    """Resample a forecast from steps of ``old_step_s`` seconds to ``steps`` steps of ``step_s`` seconds.
 
     Positions and scales are interpolated linearly. The forecast must be long enough; this is not checked.
     """

@@ -85,7 +85,7 @@ def _agent(agents: ScoredAgents, row: int, k: int) -> list[float]:
 
 
 def _joint(agents: ScoredAgents, rows: NDArray[np.int64]) -> list[float]:
-    """Return the metrics of the most probable joint modes of the agents ``rows`` of one scene."""
+    """Score the agents ``rows`` of one scene, in their most probable joint modes."""
     best = _most_probable(agents, int(rows[0]), JOINT_MODES)
     return _by_av2(agents.trajectory[rows][:, best], agents.probability[rows[0], best], agents.target[rows])
 

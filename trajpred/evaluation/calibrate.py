@@ -97,9 +97,10 @@ def calibrate(
 ) -> CalibrationResult:
     """Fit a temperature and conformal regions to scenarios that the model was not trained on.
 
-    Of the training split, only those that the training held out (``data.hold_out``) are used. The temperature
-    is fitted to a third of the scenarios, and kept if it is better on the second; the regions are fitted to
-    both; the result is measured on the last third. The part of a scenario depends only on its recording.
+    In the training split, these are the scenarios held out by the training (``data.hold_out``). The
+    temperature is fitted to a third of the scenarios, and kept if it is better on the second; the regions are
+    fitted to both; the result is measured on the last third. The part of a scenario depends only on its
+    recording.
 
     ``out`` is the checkpoint with the calibration, without optimiser states. ``load_predictor`` and the tools
     apply it to marginal forecasts; ``Forecaster.load`` returns the model as it was trained.

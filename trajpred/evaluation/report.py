@@ -517,7 +517,7 @@ def _training_data(facts: Mapping[str, Any]) -> str:
 
 
 def _duration(training: Sequence[Mapping[str, Any]]) -> str:
-    epochs = [count for count in _distinct(training, "epochs") if count > 0]  # -1: as many as the steps
+    epochs = [count for count in _distinct(training, "epochs") if count > 0]  # -1: until the steps are done
     minutes = [round(wall_s / 60) for wall_s in _distinct(training, "wall_s")]
     return listing(
         _counted(epochs, "epoch"), _counted(_distinct(training, "steps"), "step"), _counted(minutes, "minute")

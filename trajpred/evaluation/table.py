@@ -184,7 +184,7 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
         cell = recording * len(names) + part
         for column in headline(MODES) if fact else columns or columns_in(agents):
             totals = [np.bincount(cell, term, R * len(names)) for term in _terms(agents, column)]
-            sums.append(np.stack(totals).reshape(3, R, len(names)))
+            sums.append(np.stack(totals, dtype=np.float64).reshape(3, R, len(names)))
             keys += [(fact, name, column) for name in names]
     count, total, weight = np.concatenate(sums, axis=2)
     counts = count.sum(axis=0).tolist()

@@ -163,7 +163,7 @@ class Nearby(NamedTuple):
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Nearby:
         """Select pairs."""
-        return Nearby(*[values[rows] for values in self])
+        return Nearby._make(values[rows] for values in self)
 
 
 def lanes_beside(

@@ -357,7 +357,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         num_atoms: types of nodes, at least 2 (agents and lanes).
         num_in_degree: argument of the encoder, like all others below, with the published name.
         num_out_degree: see the encoder.
-        num_edges: types of edges, at least as many as in trajpred.
+        num_edges: types of edges, at least trajpred's number.
         ffn_embedding_dim: by default ``2 · dim``.
         num_3d_bias_kernel: see the encoder.
         edge_type: see the encoder.

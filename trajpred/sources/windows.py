@@ -76,7 +76,7 @@ class Windows(Spacing):
         return observed, round((self.observe_s + self.predict_s) / step_s)
 
     def starts(self, recorded: int, step_s: float) -> range:
-        """Return the first steps of the windows of a recording of ``recorded`` steps.
+        """Return the first step of each window in a recording with ``recorded`` steps.
 
         Raises: DataError if the recording is too short for one window.
         """
@@ -187,8 +187,8 @@ def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, lis
 
     Without these folders, a fifth of the recordings, chosen by name, becomes ``val``. One or two recordings
     are each divided in time: the last fifth, at least one window, becomes ``val``, and windows that overlap
-    both parts are left out. Of two recordings, one that is too short for that becomes ``train``; if both are,
-    one becomes ``val``. A single short recording is cut into two halves.
+    both parts are left out. If one of two recordings is too short for that, it becomes ``train``; if both are
+    too short, one becomes ``val``. A single short recording is cut into two halves.
 
     Warns about what looks wrong, once per kind.
     """

@@ -435,7 +435,7 @@ def common_windows(whole: Collection[Window], lost: Collection[tuple[Window, Win
 
 
 def _can_be_cut(longer: Window, frames: Window, kind: Window) -> bool:
-    """Whether ``kind`` has at most as many steps as the window, and at least as many as its frames."""
+    """Return whether ``kind`` is at most as long as the window, and at least as long as its frames."""
     in_past = frames.observed <= kind.observed <= longer.observed
     in_future = frames.future <= kind.future <= longer.future
     return in_past and in_future

@@ -123,20 +123,25 @@ class SceneDataset(Dataset[SceneBatch | DataError]):
 
     def __getitem__(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch | DataError:
         """Return a batch; a loading process returns its DataError, since torch would add a traceback."""
-        features = self.config.features
         try:
-            if self.variation is None or not isinstance(key, BatchKey):
-                rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
-                scenes = scene_features(self.store.batch(rows), features)
-                return scene_graph(scenes, self.config.graph)
-            keys = hashed(self.seed, key.epoch, key.rows).view(np.int64)
-            varied = vary_recordings(self.store.batch(key.rows), self.variation, features, keys)
-            scenes = augment(scene_features(varied, features), self.variation, keys)
-            return scene_graph(scenes, self.config.graph)
+            return self.load(key)
         except DataError as error:
             if get_worker_info() is None:
                 raise
             return error
+
+    def load(self, key: BatchKey | Sequence[int] | NDArray[np.int64]) -> SceneBatch:
+        """Load and vary the scenarios of a key. Raises: DataError."""
+        rows = key.rows if isinstance(key, BatchKey) else np.asarray(key)
+        batch = self.store.batch(rows)
+        features = self.config.features
+        if self.variation is None or not isinstance(key, BatchKey):
+            return scene_graph(scene_features(batch, features), self.config.graph)
+        keys = hashed(self.seed, key.epoch, rows).view(np.int64)
+        batch = vary_recordings(batch, self.variation, features, keys)
+        scenes = scene_features(batch, features)
+        scenes = augment(scenes, self.variation, keys)
+        return scene_graph(scenes, self.config.graph)
 
 
 class SceneLoader(DataLoader[SceneBatch]):

@@ -83,7 +83,7 @@ def visible_agents(scenario: Scenario, view: View, kept: np.ndarray | None = Non
 def agent_outlines(
     view: View, scenario: Scenario, rows: np.ndarray
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the body ``[V, 2]`` of each agent of ``rows`` and the heading marks of rectangular ones."""
+    """Return a body ``[V, 2]`` for each agent of ``rows``, and heading marks for rectangular ones."""
     tracks = scenario.tracks
     step = scenario.last_seen[rows]
     positions = tracks.position[rows, step]

@@ -341,7 +341,7 @@ def band_outlines(scenario: Scenario, forecast: Forecast, row: int) -> list[np.n
 DASHES = (0.0, (2.6, 1.4))
 
 
-#: Style of the true futures of the focal agent and of others.
+#: Line styles for true futures: the focal agent's, and others'.
 FOCAL_TRUTH: dict[str, Any] = {"linewidth": 1.7, "alpha": 1.0, "zorder": Layer.TRUTH, "gid": "focal-truth"}
 OTHER_TRUTH: dict[str, Any] = {
     "linewidth": 0.9,

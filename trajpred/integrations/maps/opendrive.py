@@ -75,7 +75,10 @@ def _ends_beyond(
 def _ends_in_next_road(
     road: Road, end: bool, other: int, roads: dict[str, Road], parts: MapParts
 ) -> list[LaneEnd]:
-    """Return the ends of lane ``other`` of the road that follows an end of ``road``; none in a junction."""
+    """Find the road that follows an end of ``road``, and return the ends of its lane ``other``.
+
+    Returns none if a junction follows.
+    """
     tag = "successor" if end == END else "predecessor"
     link = road.element.find(f"link/{tag}")
     if link is None:

@@ -215,7 +215,7 @@ def _pack_states(scenario: Scenario, origin: np.ndarray) -> dict[str, Any]:
 
 #: Unit of shares of attention, averaged over layers and heads.
 SHARE = 0.001
-#: Unit of shares of attention of single heads.
+#: Unit in which a single head's shares of attention are packed.
 HEAD_SHARE = 0.004
 #: Scores of successive forecasts that the page plots over time.
 STREAM = ("minFDE6", "mode displacement")
