@@ -157,24 +157,24 @@ class LaneMap:
         onward = Ragged.from_rows(rows, dtype=np.int64, name="successors")
         require(len(onward) == L, "successors", f"must have {L} rows, has {len(onward)}")
         lines: list[NDArray[np.float64]] = []
-        segments: list[int] = []
-        following: list[list[int]] = []
-        fresh = free_ids(set(ids))
-        sizes = num_segments(list(lanes), "centerline")
-        for line, lane, row, size in zip(lanes, ids, onward, sizes, strict=True):
-            added = list(islice(fresh, size - 1))
-            lines += cut_line(line, size)
-            segments += [lane, *added]
-            following += [[segment] for segment in added]
-            following.append(row.tolist())
-        preceding: dict[int, list[int]] = {segment: [] for segment in segments}
-        for segment, after in zip(segments, following, strict=True):
-            for successor in after:
+        segment_ids: list[int] = []
+        following: list[list[int]] = []  # by segment
+        free = free_ids(set(ids))
+        counts = num_segments(list(lanes), "centerline")
+        for line, lane, lane_successors, parts in zip(lanes, ids, onward, counts, strict=True):
+            further = list(islice(free, parts - 1))
+            lines += cut_line(line, parts)
+            segment_ids += [lane, *further]
+            following += [[segment] for segment in further]
+            following.append(lane_successors.tolist())
+        preceding: dict[int, list[int]] = {segment: [] for segment in segment_ids}
+        for segment, successor_ids in zip(segment_ids, following, strict=True):
+            for successor in successor_ids:
                 preceding.setdefault(successor, []).append(segment)
         return cls(
-            lane_id=np.array(segments, np.int64),
+            lane_id=np.array(segment_ids, np.int64),
             centerline=Ragged.from_rows(lines, 2),
-            predecessors=Ragged.from_rows([preceding[segment] for segment in segments], dtype=np.int64),
+            predecessors=Ragged.from_rows([preceding[segment] for segment in segment_ids], dtype=np.int64),
             successors=Ragged.from_rows(following, dtype=np.int64),
         )
 

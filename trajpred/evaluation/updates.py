@@ -102,18 +102,19 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
         table[scored.rows, : len(errors)] = torch.stack(list(values.values()), 1).numpy()
     if before is None:
         return table
+    # The changes of tracks that were visible and forecast at both updates.
     earlier_step, earlier = before
     names = tracks.track_id
-    was_visible = tracks.valid[:, [earlier_step, step]].all(axis=1)
-    both = was_visible & (earlier.rows(names) >= 0) & (forecast.rows(names) >= 0)
-    if not both.any():
+    is_visible = tracks.valid[:, [earlier_step, step]].all(axis=1)
+    both = np.flatnonzero(is_visible & (earlier.rows(names) >= 0) & (forecast.rows(names) >= 0))
+    if not len(both):
         return table
     first = earlier.of(names[both])
     second = forecast.of(names[both])
     matched = match_modes(
         first.trajectory, first.probability, second.trajectory, second.probability, step - earlier_step
     )
-    changes = [column.metric.values(matched, int(both.sum())) for column in columns[len(errors) :]]
+    changes = [column.metric.values(matched, len(both)) for column in columns[len(errors) :]]
     table[both, len(errors) :] = np.stack(changes, axis=1)
     return table
 
@@ -150,17 +151,19 @@ def score_streams(
         tracks = [scenario.tracks.index(name) for name in agents.track_id[rows].tolist()]
         for (step, _), table in score_stream(scenario, forecast):
             seconds = round((step + 1) * step_s, 2)
-            empty = np.full((len(agents), len(columns)), np.nan)
-            by_seconds.setdefault(seconds, empty)[rows] = table[tracks]
+            if seconds not in by_seconds:
+                by_seconds[seconds] = np.full((len(agents), len(columns)), np.nan)
+            by_seconds[seconds][rows] = table[tracks]
     if not by_seconds:
         return {}
     tables = np.stack(list(by_seconds.values()))  # [U, A, M]
-    scored = np.isfinite(tables[:, :, 0]).all(axis=0)
-    tables[:, ~scored] = np.nan
+    has_all_errors = np.isfinite(tables[:, :, 0]).all(axis=0)
+    tables[:, ~has_all_errors] = np.nan
     values: dict[Column, NDArray[np.floating]] = {}
     for seconds, table in zip(by_seconds, tables, strict=True):
-        values |= {column._replace(after=seconds): table[:, row] for row, column in enumerate(columns)}
-    for row, column in enumerate(columns):
+        for number, column in enumerate(columns):
+            values[column._replace(after=seconds)] = table[:, number]
+    for number, column in enumerate(columns):
         if column.metric.kind == "streaming":
-            values[column] = tables[1:, :, row].mean(axis=0)
+            values[column] = tables[1:, :, number].mean(axis=0)
     return values

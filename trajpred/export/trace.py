@@ -106,8 +106,9 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
     Raises: DataError that names the module and the operation that cannot be traced or converted.
     """
     if isinstance(module, Chain):
-        if module.all_pairs:
-            A, L = sizes["A"], sizes["L"]
+        if module.all_pairs:  # the numbers of edges of the four relations are fixed, too
+            A = sizes["A"]
+            L = sizes["L"]
             sizes = dict(sizes) | {"a": A, "l": L, "e0": A * A, "e1": A * L, "e2": L * A, "e3": L * L}
         stages: dict[str, onnx.ModelProto] = {}
         for i, stage in enumerate(module.stages):

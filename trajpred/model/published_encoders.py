@@ -426,7 +426,7 @@ class TransformerMSceneEncoder(TokenEncoder):
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         padding = graph.padding
-        lane = torch.arange(graph.padding.num_nodes, device=x.device) >= graph.num_agents
+        is_lane = torch.arange(padding.num_nodes, device=x.device) >= graph.num_agents
         structure = None
         if "2d" in self.mode:
             edges, kinds = lane_topology(graph)
@@ -438,11 +438,10 @@ class TransformerMSceneEncoder(TokenEncoder):
                 multi_hop_max_dist=self.multi_hop_max_dist,
                 max_hops=self.max_hops,
             )
-        # Scaled to the range of the kernels' centres.
         positions = None
         if "3d" in self.mode:
-            positions = padding.pad(graph.poses.position / POSE_SCALE)
-        types = padding.pad(1 + lane.long())
+            positions = padding.pad(graph.poses.position / POSE_SCALE)  # in the range of the kernels' centres
+        types = padding.pad(1 + is_lane.long())
         features = padding.pad(x + self.pose(graph.focal_poses))
         if not self.training or padding.together or x.device.type != "cpu":
             out = self.encoder(types, structure=structure, positions=positions, features=features)

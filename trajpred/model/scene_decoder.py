@@ -152,9 +152,9 @@ def _require_prediction(
     if not isinstance(prediction, Prediction):
         problem = f"{name} must return a Prediction, returned {quoted(prediction)}, see {PAGE}"
         raise DataError(problem, field="decoder")
-    given = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
-    agents = given.get("agents")
-    count = given["tokens"].agent.shape[0] if agents is None else agents.shape[0]
+    arguments = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
+    agents = arguments.get("agents")
+    count = arguments["tokens"].agent.shape[0] if agents is None else agents.shape[0]
     modes = prediction.groups * decoder.modes
     path = (count, modes, decoder.horizon, 2)
     shapes = {"trajectory": path, "scale": path, "logits": path[:2], "proposal": path, "proposal_scale": path}
@@ -163,9 +163,9 @@ def _require_prediction(
         if value is None and field.startswith("proposal"):
             continue
         if value is None or tuple(value.shape) != shape:
-            found = "none" if value is None else list(value.shape)
-            expected = f"[{', '.join(('agents', 'modes', 'horizon', '2')[: len(shape)])}] = {list(shape)}"
-            problem = f"{name} must return {field} {expected}, returned {found}, see {PAGE}"
+            returned = "none" if value is None else list(value.shape)
+            axes = ", ".join(("agents", "modes", "horizon", "2")[: len(shape)])
+            problem = f"{name} must return {field} [{axes}] = {list(shape)}, returned {returned}, see {PAGE}"
             raise DataError(problem, field="decoder")
     if decoder.training and not decoder._has_trained and prediction.logits.device.type == "cpu":
         decoder._has_trained = True

@@ -213,6 +213,7 @@ class StarSceneEncoder(TokenEncoder):
             self.fill_in = mlp(dim, dim, 2)
 
     def encode(self, batch: HeteroData) -> SceneTokens:
+        """Encode the agents with their stars, then with all agents, neighbours and lanes as configured."""
         graph = TokenGraph.of(batch)
         lanes = self.encode_lanes(batch)
         steps, valid = self.agent(batch["agent"].history)

@@ -171,17 +171,19 @@ class HistoryTable:
         rows = self._rows(states.track_id)
         self._valid[rows, -1] = False
         valid = self._valid[rows]
+        seen_before = valid.any(axis=1)
         before = _latest(valid)
-        x, y, _, _, heading = self._states[:, rows, before]
+        x, y, _, _, last_heading = self._states[:, rows, before]
+
         distance = norm(states.position - np.stack((x, y), -1))
         allowed = max_jump_m + max_speed * (self._time_s[-1] - self._time_s[before])
-        seen = valid.any(axis=1)
-        jumped = seen & (distance > allowed)
+        jumped = seen_before & (distance > allowed)
         self._valid[rows[jumped]] = False
-        is_new = ~seen | jumped
+        is_new = ~seen_before | jumped
         self._first_position[rows[is_new]] = states.position[is_new]
         self._has_travelled[rows[is_new]] = False
-        held = np.where(self._has_travelled[rows], heading, np.nan)
+
+        held = np.where(self._has_travelled[rows], last_heading, np.nan)
         self._valid[rows, -1] = True
         self._object_type[rows, -1] = states.object_type
         self._states[:2, rows, -1] = states.position.T

@@ -94,9 +94,13 @@ class LaneCache:
         self._midpoint = lines.midpoint
         self._shapes = shapes
         self._topology = topology
+        self._set_keys(_lane_keys(shapes))
+
+    def _set_keys(self, keys: list[bytes]) -> None:
+        """Replace the lanes, given by their hashes; lanes that stay keep their tokens."""
         encoded = np.flatnonzero(self._has_token).tolist()
         tokens = {self._keys[row]: self._tokens[row] for row in encoded}
-        self._keys = _lane_keys(shapes)
+        self._keys = keys
         self._has_token = np.zeros(len(self._keys), np.bool_)
         self._tokens = np.zeros((len(self._keys), self.dim), np.float32)
         for row, key in enumerate(self._keys):

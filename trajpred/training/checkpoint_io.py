@@ -47,6 +47,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
+        """Write a checkpoint at once or not at all; the earlier last one is kept, too."""
         path = Path(path)
         content = BytesIO()
         torch.save(checkpoint, content)  # to memory: torch reports a full disk as RuntimeError
@@ -115,6 +116,8 @@ class BestCheckpoint(ModelCheckpoint):
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the best checkpoints, in this run's folder, if their files still exist."""
+
         def moved(path: str) -> str:
             return str(Path(self.dirpath or "", Path(path).name)) if path else ""
 
@@ -124,7 +127,7 @@ class BestCheckpoint(ModelCheckpoint):
             state[name] = moved(state[name])
         if all(Path(path).is_file() for path in (*best, state["best_model_path"]) if path):
             super().load_state_dict(state)
-        # Otherwise restore nothing: the next checkpoint need not be better than a lost one.
+        # Otherwise, the next checkpoint need not be better than a lost one.
 
 
 class LastCheckpoint(Checkpoint):
@@ -205,6 +208,7 @@ class LastCheckpoint(Checkpoint):
             self.step = trainer.global_step
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Save if that is due, as if this batch had not begun."""
         if not self.due:
             return
         # Save as after the previous batch's validation, if there was one: this batch has not begun.
@@ -218,6 +222,7 @@ class LastCheckpoint(Checkpoint):
         progress.is_last_batch = is_last_batch
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Save before a validation, so that a resumed run repeats it."""
         if not _fits(trainer):
             return
         # The state within the first validation batch: Lightning then resumes with the validation.

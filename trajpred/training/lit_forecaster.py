@@ -211,6 +211,7 @@ class LitForecaster(pl.LightningModule):
         checkpoint[RANDOM] = distributed.gather_objects(state)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check that the weights fit, and continue the random streams of dropout."""
         resumed = self.trainer.ckpt_path or "checkpoint"
         require_fitting(self, checkpoint["state_dict"], resumed)
         states = checkpoint.get(RANDOM, [])

@@ -76,6 +76,7 @@ class TrainingRecord(pl.Callback):
         self.fixed: dict[str, Any] = {}
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Record the facts that do not change during the run, and check those needed to resume."""
         # Recorded at the start, since the package's files may change during training.
         self.start_s = time.monotonic()
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -114,6 +115,7 @@ class TrainingRecord(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        """Add the facts of the run so far."""
         wall_s = round(self.earlier_s + time.monotonic() - self.start_s, 1)
         checkpoint[TRAINING] = self.fixed | {
             "weights": self.weights,
@@ -211,6 +213,7 @@ class RunProgress(pl.Callback):
         self._print_if_due(trainer, module, f"validates {batch_idx + 1}/{int(sum(trainer.num_val_batches))}")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Remember the line about a validation."""
         # Shown later, because the best checkpoint is chosen after this.
         row = self.history.rows.get(trainer.global_step, {})
         if "val/loss" not in row:

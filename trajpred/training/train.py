@@ -226,6 +226,7 @@ class TrainCLI(LightningCLI):
         )  # fmt: skip
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the options beside those of model, data and trainer."""
         parser.add_lightning_class_args(BestCheckpoint, "best")
         parser.add_lightning_class_args(LastCheckpoint, "last")
         parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
@@ -240,6 +241,7 @@ class TrainCLI(LightningCLI):
         parser.set_defaults(DEFAULTS | {"data.store": str(sample_store())})
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse the command line. Raises: DataError that explains a wrong setting."""
         try:
             super().parse_arguments(parser, args)
         except ArgumentError as error:
@@ -251,6 +253,7 @@ class TrainCLI(LightningCLI):
         require(self.config.pictures.scenes >= 0, "pictures.scenes", "must not be negative")
 
     def before_instantiate_classes(self) -> None:
+        """Complete the settings: logger, store, devices, precision, steps, and where to resume."""
         config = self.config
         check_precision(config.trainer.precision)
         config.trainer.logger = with_run_folder(config.trainer.logger)
@@ -355,6 +358,7 @@ class TrainCLI(LightningCLI):
         return super().instantiate_trainer(**self.devices, **kwargs, enable_progress_bar=with_bar)
 
     def instantiate_classes(self) -> None:
+        """Build model, data and trainer, with the weights or the state to start from."""
         with one_sentence():
             super().instantiate_classes()
         self.model.config = self._model_config()

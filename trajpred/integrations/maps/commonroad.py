@@ -120,24 +120,17 @@ def _link(parts: MapParts, element: Element, lanelet: int, lanelets: set[int]) -
     predecessors = refs("predecessor")
     left = refs("adjacentLeft[@drivingDir='same']")
     right = refs("adjacentRight[@drivingDir='same']")
-    forward = parts.lanes[lanelet, True]
-    forward.successors = [(other, True) for other in successors]
-    forward.left_neighbor = None
-    forward.right_neighbor = None
-    if left:
-        forward.left_neighbor = (left[0], True)
-    if right:
-        forward.right_neighbor = (right[0], True)
+    _set_links(parts.lanes[lanelet, True], True, successors, left, right)
     backward = parts.lanes.get((lanelet, False))
-    if backward is None:
-        return
-    backward.successors = [(other, False) for other in predecessors]
-    backward.left_neighbor = None
-    backward.right_neighbor = None
-    if right:
-        backward.left_neighbor = (right[0], False)
-    if left:
-        backward.right_neighbor = (left[0], False)
+    if backward is not None:
+        _set_links(backward, False, predecessors, right, left)
+
+
+def _set_links(lane: Lane, forward: bool, onward: list[int], left: list[int], right: list[int]) -> None:
+    """Link a lane to those that follow and to the first on each side, all used in its direction."""
+    lane.successors = [(other, forward) for other in onward]
+    lane.left_neighbor = (left[0], forward) if left else None
+    lane.right_neighbor = (right[0], forward) if right else None
 
 
 def _line(lanelet: Element, side: str) -> Line:

@@ -179,6 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, self.server.explorer.page, "text/html")
 
     def do_POST(self) -> None:
+        """Answer an edit with a forecast, or with a sentence."""
         if not self._is_allowed(self.headers.get("X-Token", ""), self.path, "/forecast"):
             return
         length = self.headers.get("Content-Length", "")
