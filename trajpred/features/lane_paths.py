@@ -228,22 +228,22 @@ def _nearby(
     lanes: Routes, position: NDArray[np.float64], agent: NDArray[np.int64], lane: NDArray[np.int64]
 ) -> Nearby:
     """Find the segments near positions ``[A, 2]`` for pairs of ``agent`` and ``lane`` ``[N]``."""
-    pieces = lanes.segments
-    of_pairs = pieces.of_lane.take(lane)
+    segments = lanes.segments
+    of_pairs = segments.of_lane.take(lane)
     segment = of_pairs.values
     pair = np.repeat(np.arange(len(lane)), of_pairs.lengths)
-    step = pieces.step[segment]
-    size = pieces.size[segment]
-    to_agent = position[agent[pair]] - pieces.start[segment]
+    step = segments.step[segment]
+    size = segments.size[segment]
+    to_agent = position[agent[pair]] - segments.start[segment]
+    # The point of the segment that is nearest to the agent, as a share of the segment.
     share = np.clip((to_agent * step).sum(-1) / size**2, 0, 1)
     gap = norm(to_agent - share[:, None] * step)
     near = np.flatnonzero(gap <= MATCH_RADIUS_M)
-    segment = segment[near]
     return Nearby(
         agent=agent[pair[near]],
         lane=lane[pair[near]],
-        heading=pieces.heading[segment],
-        along=pieces.along[segment] + share[near] * size[near],
+        heading=segments.heading[segment[near]],
+        along=segments.along[segment[near]] + share[near] * size[near],
         gap=gap[near],
     )
 

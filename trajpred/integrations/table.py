@@ -225,13 +225,14 @@ def discover(raw: Path, options: TableOptions) -> dict[str, list[RawScenario]]:
 
     Raises: DataError if the map cannot be used.
     """
-    for _, part in _parts(raw, options):
+    first = next(_parts(raw, options), None)
+    if first is not None:
+        _, part = first
         try:
             _lanes(part.files[0], options)
         except DataError as error:
             if error.file == options.map:
                 raise
-        break
     return split_recordings(raw, partial(_found, options=options), options)
 
 

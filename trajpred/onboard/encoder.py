@@ -142,12 +142,16 @@ class OnboardEncoder:
                 session = onnxruntime.InferenceSession(content, options, providers=list(providers))
             except Exception as error:  # onnxruntime has its own class for every reason
                 raise DataError(f"onnxruntime cannot load graph {name} ({error})", file=bundle) from None
-            signature = Signature(_ports(session.get_inputs()), _ports(session.get_outputs()))
-            self.bundle.require_signature(name, signature)
-            self._sessions[name] = session
-            self._inputs[name] = [port.name for port in signature.inputs]
+            self._add_session(name, session)
         self.lanes = LaneCache(self.bundle.dim, self.bundle.features)
         self.stage_ms: dict[str, float] = dict.fromkeys(self.STAGES, 0.0)
+
+    def _add_session(self, name: str, session: Any) -> None:
+        """Keep the session of a graph. Raises: DataError if its ports are not those of the bundle."""
+        signature = Signature(_ports(session.get_inputs()), _ports(session.get_outputs()))
+        self.bundle.require_signature(name, signature)
+        self._sessions[name] = session
+        self._inputs[name] = [port.name for port in signature.inputs]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.bundle!r})"

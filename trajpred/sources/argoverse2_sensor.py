@@ -416,8 +416,8 @@ class _Window:
         self.ego = len(self.valid) - 1
         change = wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))
         turn = np.abs(change).max(axis=1, initial=0.0)
-        scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
-        self.candidate = scored & (np.arange(len(scored)) != self.ego)
+        can_be_scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
+        self.candidate = can_be_scored & (np.arange(len(turn)) != self.ego)
         self.now = self.position[:, NUM_OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:

@@ -102,7 +102,9 @@ def _filled(content: Any, defaults: Mapping[str, Any], where: str) -> dict[str, 
 def _moved(scenario: Scenario, poses: Mapping[str, Any]) -> Tracks:
     """Return the tracks with each of ``poses`` applied about the road user's last observed position."""
     tracks = scenario.tracks
-    position, heading, velocity = tracks.position.copy(), tracks.heading.copy(), tracks.velocity.copy()
+    position = tracks.position.copy()
+    heading = tracks.heading.copy()
+    velocity = tracks.velocity.copy()
     for name, pose in poses.items():
         to = _filled(pose, POSE, "moved")
         require(name in tracks.track_id, "moved", f"track {quoted(name)} is not in this scenario")
@@ -116,10 +118,11 @@ def _moved(scenario: Scenario, poses: Mapping[str, Any]) -> Tracks:
         if to["speed"] is not None and speed >= MIN_STRETCHED:
             path *= to["speed"] / speed
             motion *= to["speed"] / speed
-        elif to["speed"] is not None:
+        elif to["speed"] is not None:  # a straight history
             heading[row] = heading[row, last]
             motion = to["speed"] * unit_vector(heading[row])
-            path = motion * scenario.step_s * (np.arange(len(path)) - last)[:, None]
+            seconds = scenario.step_s * (np.arange(len(path)) - last)
+            path = motion * seconds[:, None]
         velocity[row] = motion
         position[row] = position[row, last] + np.array([to["x"], to["y"]]) + path
     return replace(tracks, position=position, heading=heading, velocity=velocity)
