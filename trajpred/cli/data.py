@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trajpred.cli.scenarios import SourceOptions
 from trajpred.data.environment import command_words
 from trajpred.data.files import require_writable
 from trajpred.data.splits import SPLITS, Split
 from trajpred.errors import DataError, require
+
+if TYPE_CHECKING:
+    from trajpred.store.prepare import Summary
 
 #: Exit code of prepare if scenarios were skipped.
 SKIPPED = 3
@@ -125,10 +128,26 @@ def prepare(
         extend=extend,
         overwrite=overwrite,
     )
-    lost = 0
+    _print_summary(summary)
+    if not any(summary.scenarios.values()):
+        raise DataError("no scenario could be read", file=raw)
+    absent = [split for split in ("train", "val") if not summary.scenarios.get(split)]
+    if absent:
+        print(f"Training also needs: {', '.join(absent)}")
+    else:
+        start = "--weights argoverse-nano " if summary.scenarios["train"] < FEW else ""
+        print(f"Train on it: trajpred train {start}--data.store {command_words(store)}")
+    lost = sum(len(skipped) for skipped in summary.skipped.values())
+    if lost and not allow_skipped:
+        print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
+        return SKIPPED
+    return 0
+
+
+def _print_summary(summary: Summary) -> None:
+    """Print the number of scenarios of each split, why others were skipped, and warnings."""
     for split, count in summary.scenarios.items():
         skipped = summary.skipped[split]
-        lost += len(skipped)
         counts = summary.plausibility[split]
         parts = [f"{split}: {count} scenarios"]
         if skipped:
@@ -142,15 +161,3 @@ def prepare(
     for split, counts in summary.plausibility.items():
         for problem in counts.problems():
             print(f"warning: {split}: {problem}", file=sys.stderr)
-    if not any(summary.scenarios.values()):
-        raise DataError("no scenario could be read", file=raw)
-    absent = [split for split in ("train", "val") if not summary.scenarios.get(split)]
-    if absent:
-        print(f"Training also needs: {', '.join(absent)}")
-    else:
-        start = "--weights argoverse-nano " if summary.scenarios["train"] < FEW else ""
-        print(f"Train on it: trajpred train {start}--data.store {command_words(store)}")
-    if lost and not allow_skipped:
-        print(f"{lost} scenarios were skipped, see above; --allow-skipped accepts that", file=sys.stderr)
-        return SKIPPED
-    return 0

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trajpred.cli.info import load_map, print_rows
 from trajpred.cli.scenarios import choose
@@ -17,6 +17,7 @@ from trajpred.data.files import require_writable
 from trajpred.errors import DataError, require
 
 if TYPE_CHECKING:
+    from trajpred.data.lane_map import LaneMap
     from trajpred.integrations.maps import MapFile
     from trajpred.integrations.replay import Replay
 
@@ -102,8 +103,6 @@ def replay_scenario(
     from trajpred.integrations.replay import DriveLines, Replay, ReplayFrame, detections, save_replay
     from trajpred.integrations.replay import replay as stream
     from trajpred.onboard import OnboardForecaster
-    from trajpred.sources.argoverse2 import archive_of, map_from
-    from trajpred.sources.reading import MapProblems
     from trajpred.viz.film import film_writer
 
     forecaster = OnboardForecaster(bundle, threads=threads)
@@ -116,8 +115,8 @@ def replay_scenario(
     scene = choice.read()
     writing: AbstractContextManager[DriveLines | None] = nullcontext()
     if out is not None and is_text:
-        archive = archive_of(scene.map)
-        scene = replace(scene, map=map_from(archive, MapProblems()))  # as the file has it: to a millimetre
+        archive, lane_map = _as_text(scene.map)
+        scene = replace(scene, map=lane_map)
         writing = DriveLines(out, archive)
     result = Replay()
     frames: list[ReplayFrame] = []
@@ -150,8 +149,7 @@ def replay_drive(
     threads: int,
 ) -> int:
     """Stream a recording through a bundle, as :func:`replay` describes."""
-    text = out is not None and out.suffix == DRIVE
-    is_known = out is None or text or out.suffix.lower() == ".mcap"
+    is_known = out is None or out.suffix == DRIVE or out.suffix.lower() == ".mcap"
     require(is_known, "out", f"must end in .mcap or {DRIVE} with --tracks, is {out}")
     require(0 <= min_probability <= 1, "min_probability", f"must be 0 to 1, is {min_probability}")
     from trajpred.data.files import progress_bar
@@ -161,8 +159,6 @@ def replay_drive(
     from trajpred.integrations.replay import DriveLines, Replay, timed_update
     from trajpred.onboard import Detections, OnboardForecaster, StreamingForecaster
     from trajpred.predictors.baselines import lane_following
-    from trajpred.sources.argoverse2 import archive_of, map_from
-    from trajpred.sources.reading import MapProblems
 
     drive = RecordedDrive(tracks, topic, frame)
     lane_map = map.lanes
@@ -173,13 +169,9 @@ def replay_drive(
     step_s = stream.runtime.bundle.step_s
     writing: AbstractContextManager[DriveFile | DriveLines | None] = nullcontext()
     if out is not None:
-        recorded = [tracks, *tracks.iterdir()] if tracks.is_dir() else [tracks]
-        is_recorded = out.exists() and any(out.samefile(path) for path in recorded)
-        require(not is_recorded, "out", "is the recording itself")
-        require_writable(out)
-    if out is not None and text:
-        archive = archive_of(lane_map)
-        lane_map = map_from(archive, MapProblems())  # as the file has it: to a millimetre
+        _require_another_file(out, tracks)
+    if out is not None and out.suffix == DRIVE:
+        archive, lane_map = _as_text(lane_map)
         writing = DriveLines(out, archive)
     elif out is not None:
         writing = DriveFile(out, lane_map, step_s=step_s, min_probability=min_probability, frame=frame)
@@ -213,6 +205,23 @@ def replay_drive(
     if out is not None:
         print(out)
     return int(bool(drive.problems) or result.only_failed)
+
+
+def _require_another_file(out: Path, recording: Path) -> None:
+    """Raise :class:`DataError` if ``out`` is a file of the recording, or cannot be written."""
+    files = [recording, *recording.iterdir()] if recording.is_dir() else [recording]
+    is_recorded = out.exists() and any(out.samefile(path) for path in files)
+    require(not is_recorded, "out", "is the recording itself")
+    require_writable(out)
+
+
+def _as_text(lane_map: LaneMap) -> tuple[dict[str, Any], LaneMap]:
+    """Return a map as the records of a text file, and as read from them: rounded to a millimetre."""
+    from trajpred.sources.argoverse2 import archive_of, map_from
+    from trajpred.sources.reading import MapProblems
+
+    archive = archive_of(lane_map)
+    return archive, map_from(archive, MapProblems())
 
 
 def print_problems(name: str | Path, problems: Counter[str]) -> None:
