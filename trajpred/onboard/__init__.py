@@ -12,15 +12,3 @@ from trajpred.onboard.detections import Detections
 from trajpred.onboard.encoder import OnboardEncoder, OnboardTokens
 from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.onboard.stream import OnboardForecast, StreamedTokens, StreamingEncoder, StreamingForecaster
-
-__all__ = [
-    "Bundle",
-    "Detections",
-    "OnboardEncoder",
-    "OnboardForecast",
-    "OnboardForecaster",
-    "OnboardTokens",
-    "StreamedTokens",
-    "StreamingEncoder",
-    "StreamingForecaster",
-]
