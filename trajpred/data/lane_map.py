@@ -111,6 +111,7 @@ class LaneMap:
     drivable_area: Ragged = _no_rows(2)
 
     def __post_init__(self) -> None:
+        """Fill the columns that were left out with unknown values."""
         L = len(self)
         for column in fields(self):
             name = column.name

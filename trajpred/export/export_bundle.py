@@ -78,8 +78,8 @@ def export_bundle(
     require(OPSETS[0] <= opset <= OPSETS[1], "opset", f"must be {OPSETS[0]} to {OPSETS[1]}, is {opset}")
     require(sizes is None or min(sizes) > 0, "sizes", "must be positive")
     if part == "encoder":
-        require(not fused, "fused", "does not go with the encoder alone")
-        require(tolerance_m == TOLERANCE_M, "tolerance_m", "does not go with the encoder alone")
+        require(not fused, "fused", "cannot be combined with the encoder alone")
+        require(tolerance_m == TOLERANCE_M, "tolerance_m", "cannot be combined with the encoder alone")
     target = Path(out).resolve()
     if target.exists() and not bundle.is_bundle(target):
         raise DataError("exists and is not a bundle: not overwritten", file=out)
@@ -98,7 +98,7 @@ def export_bundle(
     ):
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        graphs = {}
+        graphs: dict[str, onnx.ModelProto] = {}
         for name, module in modules.items():
             with stage(f"tracing {name}", progress):
                 graphs[name] = to_onnx(module, name, fixed, opset)

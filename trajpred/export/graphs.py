@@ -133,6 +133,7 @@ class Scene(Stage):
         )
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Remove the padding, and list the edges of each relation."""
         values = _named(self.signature.inputs, inputs)
         agents = values["agent_valid"]
         lanes = values["lane_valid"]
@@ -163,6 +164,7 @@ class PaddedScene(Scene):
     """Keep padding, moved beyond every radius, and list all pairs; pairs without an edge have kind 0."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Move padding beyond every radius, and list all pairs of nodes of each relation."""
         values = _named(self.signature.inputs, inputs)
         kinds = self.kinds(values)
         rows: list[Tensor] = []

@@ -182,6 +182,7 @@ class RecordedDrive:
             self.problems[damage] += 1
 
     def __iter__(self) -> Iterator[TrackedObjects]:
+        """Yield the objects of each readable message. Raises: DataError if they are in another frame."""
         stamps: set[int] = set()
         count = 0
         for connection, data in self._messages():

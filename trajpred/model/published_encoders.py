@@ -260,6 +260,7 @@ class GraphTransformerSceneEncoder(TokenEncoder):
             self.layers.append(layer)
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
+        """Update the tokens layer by layer; lanes first get their positional encoding."""
         if self.positional is not None and self.place is not None:
             encoding = self._positional_encoding(self.positional, graph)
             lanes = x[graph.num_agents :] + self.place(encoding.to(x.dtype))
@@ -425,6 +426,7 @@ class TransformerMSceneEncoder(TokenEncoder):
         )
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
+        """Update the tokens by Transformer-M's encoder, in training on a CPU scene by scene."""
         padding = graph.padding
         is_lane = torch.arange(padding.num_nodes, device=x.device) >= graph.num_agents
         structure = None

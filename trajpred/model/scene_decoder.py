@@ -309,6 +309,7 @@ class HeadDecoder(SceneDecoder):
     def forward(
         self, tokens: SceneTokens, batch: HeteroData, joint: bool = False, agents: Tensor | None = None
     ) -> Prediction:
+        """Predict as :class:`SceneDecoder`, without joint futures."""
         if joint:
             raise ValueError("this decoder does not support joint futures")
         rows = slice(None) if agents is None else agents

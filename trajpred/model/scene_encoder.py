@@ -159,6 +159,7 @@ class _StridedConv(nn.Module):
         self.norm = nn.GroupNorm(1, fan_out)
 
     def forward(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features after the convolution, and which of its steps are observed."""
         padding = 2 - (x.shape[1] - 1) % 2
         x = nn.functional.pad(x, (0, 0, padding, 0))
         observed = nn.functional.pad(observed, (0, 0, padding, 0))
@@ -413,6 +414,7 @@ class SceneEncoder(TokenEncoder):
         self.layers = nn.ModuleList(layer() for _ in range(layers))
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
+        """Update all tokens over one edge list, whose bias is computed once for all layers."""
         bias = self.bias(graph.features.T)
         if graph.all_pairs:
             bias = bias.masked_fill(graph.kind == 0, LOWEST)

@@ -175,6 +175,7 @@ class StreamedPredictor(DerivedPredictor):
         self.updates = updates
 
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
+        """Forecast at every update; earlier ones only if the focal track was observed at the oldest."""
         latest = self.predictor(scenarios)
         streamed = [StreamedForecast(forecast.scenario_id, **forecast.arrays) for forecast in latest]
         stride = [self._steps(scenario) for scenario in scenarios]

@@ -123,19 +123,7 @@ def prepare(
     raw = Path(raw).absolute()
     store = Path(store).absolute()
     require(shard_size > 0, "shard_size", "must be positive")
-    config: dict[str, Any] = {
-        "version": COLUMNS_VERSION,
-        "source": source,
-        "heights": heights,
-        "shard_size": shard_size,
-    }
-    facts = find_source(source).facts(options)
-    if facts:
-        config["options"] = facts
-    if extend is not None:
-        config["extended"] = extend.facts
-    config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
-    config["version"] = VERSION  # after the hash, which identifies the content of scenarios
+    config = _config_of(source, options, extend, heights=heights, shard_size=shard_size)
     raw_splits = _discover(source, raw, options)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     with (
@@ -148,12 +136,12 @@ def prepare(
         modules = tuple(imported.values())
         jobs: dict[str, list[ShardJob]] = {}
         for split, scenarios in raw_splits.items():
-            lengthen = extend if split == "train" else None
+            extend_split = extend if split == "train" else None
             jobs[split] = []
-            for start in range(0, len(scenarios), shard_size):
+            for number, start in enumerate(range(0, len(scenarios), shard_size)):
                 rows = scenarios[start : start + shard_size]
-                record = store / split / f"shard-{start // shard_size:05d}.json"
-                job = ShardJob(config, raw, rows, record, scratch, lengthen, options, modules)
+                record = store / split / f"shard-{number:05d}.json"
+                job = ShardJob(config, raw, rows, record, scratch, extend_split, options, modules)
                 jobs[split].append(job)
         if not overwrite:
             _require_no_lost_labels(store, jobs.get("train", []))
@@ -171,6 +159,19 @@ def prepare(
         unseen={split: _unseen(entry) for split, entry in splits.items() if entry.get("unseen")},
         plausibility={name: Plausibility(*entry.get("plausibility", ())) for name, entry in splits.items()},
     )
+
+
+def _config_of(source: str, options: object, extend: Extension | None, **settings: Any) -> dict[str, Any]:
+    """Return the settings that a store's manifest states, with a hash of those that scenarios depend on."""
+    config: dict[str, Any] = {"version": COLUMNS_VERSION, "source": source, **settings}
+    facts = find_source(source).facts(options)
+    if facts:
+        config["options"] = facts
+    if extend is not None:
+        config["extended"] = extend.facts
+    config["config"] = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+    config["version"] = VERSION  # after the hash, which identifies the content of scenarios
+    return config
 
 
 def _unseen(entry: dict[str, Any]) -> str:

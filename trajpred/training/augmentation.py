@@ -127,6 +127,7 @@ class AugmentConfig:
     derived_states: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raise :class:`DataError` about the first value that is out of range."""
         for name, value in vars(self).items():
             if name.endswith("_s"):
                 valid = 0 <= value < math.inf

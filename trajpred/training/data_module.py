@@ -177,6 +177,7 @@ class SceneLoader(DataLoader[SceneBatch]):
         self.waiting = waiting
 
     def __iter__(self) -> Iterator[SceneBatch]:  # type: ignore[override]
+        """Yield the batches. Raises: DataError if a process fails, or what it sends instead of a batch."""
         # Lightning creates the iterator before it restores epoch and batch, so nothing may run before the
         # first batch is requested.
         if isinstance(self.sampler, TrainBatches):

@@ -74,6 +74,7 @@ class ClampedAttention(nn.Module):
     def forward(
         self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_attr: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return messages m, vector scores ŝ and weights α."""
         x_sender, x_receiver = both(x)
         sender, receiver = edge_index
         q = self._by_head(self.query(x_receiver))

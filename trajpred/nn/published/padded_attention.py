@@ -285,6 +285,7 @@ class BiasedAttention(nn.Module):
     def forward(
         self, receiver: Tensor, sender: Tensor, bias: Tensor | None = None, *, return_attention: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend with an additive bias ``[B, H, n, m]``; rows of -inf pool 0."""
         q = self._heads(self.query(receiver))
         k = self._heads(self.key(sender))
         v = self._heads(self.value(sender))

@@ -284,6 +284,7 @@ class EdgeBias2D(nn.Module):
             self.hop = nn.Parameter(0.02 * torch.randn(num_edge_dis, num_heads, num_heads))
 
     def forward(self, hops: Tensor, edges: Tensor) -> Tensor:
+        """Return the bias ``[B, H, n, n]`` of the edges along each path of ``hops`` ``[B, n, n]`` edges."""
         if self.hop is None:
             if edges.shape[3] != 1:
                 raise ValueError("edge_type 'single' takes the direct edges [B, n, n, 1, F]")
@@ -448,6 +449,7 @@ class StructuralBias(nn.Module):
         keep_2d: Tensor | None = None,
         keep_3d: Tensor | None = None,
     ) -> Tensor:
+        """Return the sum of all biases ``[B, H, n + 1, n + 1]``; the graph token comes first."""
         B, n = mask.shape
         pairs = self.graph_token.new_zeros(B, self.graph_token.shape[0], n, n)
         if self.path is not None and self.edge is not None and structure is not None:

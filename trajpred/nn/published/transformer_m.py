@@ -76,6 +76,7 @@ class NodeEncoding(nn.Module):
         keep_2d: Tensor | None = None,
         keep_3d: Tensor | None = None,
     ) -> Tensor:
+        """Embed the nodes, with the graph token first: ``[B, n + 1, dim]``."""
         x = self.kind(node_type).sum(-2)
         if features is not None:
             x = x + features
