@@ -315,7 +315,10 @@ class ModeDecoder(SceneDecoder):
         return torch.cat([starts[start] for start in self.starts], 1)
 
     def _attend(self, stage: int, x: Tensor, nodes: Tensor, scene: Edges, across: Edges | None) -> Tensor:
-        """Update the modes ``x`` from the ``scene``, each other, and ``across`` agents if given."""
+        """Update the modes ``x`` of a stage from the ``scene``, whose tokens are ``nodes``, and each other.
+
+        With ``across``, a mode also attends to the modes of the same index of other agents.
+        """
         layers = self.propose if stage == 0 else self.refine
         modes = Edges.within_groups(x, self.modes)
         for scene_layer, mode_layer in zip(layers[0::2], layers[1::2], strict=True):

@@ -174,8 +174,8 @@ def _line_entries(
     focal = view.theme.role[Role.FOCAL]
     entries = [Line2D([], [], color=focal, linewidth=2.4, alpha=0.6, label="history")]
     has_truth = scenario.tracks.valid[futures, scenario.num_observed :].any(axis=1)
-    with_future = set(roles(scenario)[futures[has_truth]].tolist())
-    for role in sorted(with_future, reverse=True):
+    roles_with_truth = set(roles(scenario)[futures[has_truth]].tolist())
+    for role in sorted(roles_with_truth, reverse=True):
         label = "true future"
         width = 1.7
         if role != Role.FOCAL:
@@ -185,7 +185,8 @@ def _line_entries(
         entries.append(Line2D([], [], color=color, linewidth=width, linestyle=DASHES, label=label))
     if forecast is not None and forecast.probability.shape[1] == 1:
         entries += _single_entries(view, scenario, forecast)
-    if forecast is not None and forecast.scale is not None and scenario.focal_id in forecast.track_id:
+    has_band = forecast is not None and forecast.scale is not None and scenario.focal_id in forecast.track_id
+    if has_band:
         [color] = view.theme.mode_colors(np.array([0.3]))
         band = Line2D([], [], color=color, linewidth=7.0, alpha=0.3, solid_capstyle="butt", label="80% band")
         entries.append(band)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -317,8 +317,9 @@ def _lane(
 ) -> Lane:
     """Return a segment as a lane of a map. Raises: DataError if it has no length."""
     lane = segment.lane
-    is_last = segment.part == segment.parts - 1
-    successors = [(name, 0) for name in onward[lane.name]] if is_last else [(lane.name, segment.part + 1)]
+    successors: list[Hashable] = [(lane.name, segment.part + 1)]
+    if segment.part == segment.parts - 1:  # the first segments of the lanes that follow
+        successors = [(name, 0) for name in onward[lane.name]]
     left, left_mark = _boundary(segment, "left", features)
     right, right_mark = _boundary(segment, "right", features)
     return Lane(
@@ -330,7 +331,7 @@ def _lane(
         right_mark=right_mark,
         left_neighbor=beside.get("left"),
         right_neighbor=beside.get("right"),
-        successors=list(successors),
+        successors=successors,
         is_intersection=True if lane.kind == INTERSECTION else None,
         lane_id=lane.number if segment.part == 0 else None,
     )
