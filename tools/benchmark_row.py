@@ -15,7 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,10 +35,12 @@ from trajpred.store import ScenarioStore
 
 #: Milliseconds of :func:`reference_ms` on the core of the first rows; budgets are scaled by it.
 REFERENCE_MS = 8.0
-#: Beyond this part of its budget a training took too long: work beside it slows steps down after the probes.
+#: Beyond this part of its budget a training took too long, and is timed again: other work slowed it down.
 MOST = 1.05
 #: Steps of the two short trainings that separate the start-up time from the time per step.
 PROBES = (20, 100)
+#: Settings of the folder of a training's results.
+LOGGER = "--trainer.logger.init_args"
 #: Number of scenes for measuring the time of a forecast.
 TIMED = 32
 #: Settings of every training: one core, no validation, the schedule ends with the steps.
@@ -97,16 +100,37 @@ def _train(words: Sequence[str], plugin: Path | None) -> None:
         sys.exit(f"error: {error}")
 
 
-def affordable_steps(words: Sequence[str], plugin: Path | None, budget_s: float) -> int:
-    """Find how many training steps a budget of CPU seconds allows, by two short trainings."""
-    few, many = PROBES
-    seconds = [core_seconds([*words, "--trainer.max_steps", str(count)], plugin) for count in PROBES]
-    step_s = (seconds[1] - seconds[0]) / (many - few)
-    start_s = seconds[0] - few * step_s
-    steps = int((budget_s - start_s) / step_s)
-    print(f"{1e3 * step_s:.0f} ms a step after {start_s:.0f} s: {steps:,} steps in {budget_s:.0f} s")
-    require(steps > 0, "minutes", "are too few to start")
-    return steps
+class Pace(NamedTuple):
+    """CPU seconds until the first step of a training, and per step, scaled to the reference core."""
+
+    start_s: float
+    step_s: float
+
+    @classmethod
+    def measure(cls, words: Sequence[str], plugin: Path | None) -> Pace:
+        """Measure by two short trainings."""
+        scale = REFERENCE_MS / reference_ms()
+        few, many = PROBES
+        seconds: list[float] = []
+        for count in PROBES:
+            with TemporaryDirectory() as folder:
+                own = [f"{LOGGER}.save_dir", folder, "--trainer.max_steps", str(count)]
+                seconds.append(scale * core_seconds([*words, *own], plugin))
+        step_s = (seconds[1] - seconds[0]) / (many - few)
+        return cls(seconds[0] - few * step_s, step_s)
+
+    def affordable(self, budget_s: float) -> int:
+        """Compute how many steps a budget of scaled CPU seconds allows."""
+        steps = int((budget_s - self.start_s) / self.step_s)
+        print(
+            f"{1e3 * self.step_s:.0f} ms a step after {self.start_s:.0f} s: {steps:,} steps in {budget_s:.0f} s"
+        )
+        require(steps > 0, "minutes", "are too few to start")
+        return steps
+
+    def seconds(self, steps: int) -> float:
+        """Compute the scaled CPU seconds of a training."""
+        return self.start_s + steps * self.step_s
 
 
 @app.command
@@ -122,7 +146,8 @@ def train(
 ) -> None:
     """Train from random weights for this many core minutes, once per seed, and evaluate each model once.
 
-    Seeds with existing results are skipped, so that a stopped command continues.
+    Seeds with existing results are skipped, so that a stopped command continues. If other work slowed a
+    training down, its time is measured again, by two short trainings: the result does not depend on the load.
 
     Args:
         name: Name of the row and its files.
@@ -138,39 +163,54 @@ def train(
     torch.set_num_threads(1)
     if plugin is not None:
         load_module(str(plugin))
-    budget_s = 60 * minutes * reference_ms() / REFERENCE_MS
-    logger = "--trainer.logger.init_args"
-    version = f"{logger}.version"
-    folder = [f"{logger}.save_dir", str(out / "runs"), f"{logger}.name", name]
-    words = [*settings, "--data.store", str(store), *BUDGETED, *folder]
+    budget_s = 60 * minutes
+    words = [*settings, "--data.store", str(store), *BUDGETED]
+    folder = [f"{LOGGER}.save_dir", str(out / "runs"), f"{LOGGER}.name", name]
     done = [read_results(path)[0] for path in sorted(out.glob(f"{name}_[0-9]*.json"))]
     steps = done[0].training["steps"] if done else None
     for seed in seeds:
         path = out / f"{name}_{seed}.json"
         if path.is_file():
-            print(f"{path} is there")
+            check_time(path, words, plugin, budget_s)
             continue
         if steps is None:
-            steps = affordable_steps([*words, version, "probe"], plugin, budget_s)
-            shutil.rmtree(out / "runs" / name / "probe")
+            steps = Pace.measure(words, plugin).affordable(budget_s)
         run = out / "runs" / name / f"seed_{seed}"
         shutil.rmtree(run, ignore_errors=True)
-        own = [version, run.name, "--seed_everything", str(seed), "--trainer.max_steps", str(steps)]
+        own = [
+            f"{LOGGER}.version",
+            run.name,
+            "--seed_everything",
+            str(seed),
+            "--trainer.max_steps",
+            str(steps),
+        ]
         before_ms = reference_ms()
-        core_s = core_seconds([*words, *own], plugin)
+        core_s = core_seconds([*words, *folder, *own], plugin)
         mean_ms = (before_ms + reference_ms()) / 2
-        scaled_s = core_s * REFERENCE_MS / mean_ms
         facts = {
             "settings": list(settings),
             "core_s": round(core_s, 1),
             "reference_ms": round(mean_ms, 2),
-            "scaled_s": round(scaled_s, 1),
+            "scaled_s": round(core_s * REFERENCE_MS / mean_ms, 1),
         }
-        if scaled_s > MOST * 60 * minutes:
-            advice = f"the core was busy with other work; delete {path} and repeat it"
-            print(f"{name}, seed {seed}: {scaled_s / 60:.1f} core minutes of {minutes:g}: {advice}")
         predictor = load_predictor(run / "checkpoints" / "last.ckpt")
         write_row(path, name, predictor, ScenarioStore(store, "val").halved(half), facts)
+        check_time(path, words, plugin, budget_s)
+
+
+def check_time(path: Path, words: Sequence[str], plugin: Path | None, budget_s: float) -> None:
+    """Measure the time of a finished training again if it exceeds the budget, and record the lower time."""
+    result = read_results(path)[0]
+    facts = result.training["benchmark"]
+    if facts["scaled_s"] > MOST * budget_s:
+        again_s = Pace.measure(words, plugin).seconds(result.training["steps"])
+        facts = facts | {"scaled_s": round(min(again_s, facts["scaled_s"]), 1), "timed_again": True}
+        write_results(path, replace(result, training=result.training | {"benchmark": facts}))
+    taken = f"{path}: {facts['scaled_s'] / 60:.1f} of {budget_s / 60:g} core minutes"
+    if facts["scaled_s"] > MOST * budget_s:
+        taken += "; run this command again when the machine is quiet, to measure the time again"
+    print(taken)
 
 
 @app.command
