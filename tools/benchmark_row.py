@@ -122,9 +122,8 @@ class Pace(NamedTuple):
     def affordable(self, budget_s: float) -> int:
         """Compute how many steps a budget of scaled CPU seconds allows."""
         steps = int((budget_s - self.start_s) / self.step_s)
-        print(
-            f"{1e3 * self.step_s:.0f} ms a step after {self.start_s:.0f} s: {steps:,} steps in {budget_s:.0f} s"
-        )
+        pace = f"{1e3 * self.step_s:.0f} ms a step after {self.start_s:.0f} s"
+        print(f"{pace}: {steps:,} steps in {budget_s:.0f} s")
         require(steps > 0, "minutes", "are too few to start")
         return steps
 
@@ -177,16 +176,9 @@ def train(
             steps = Pace.measure(words, plugin).affordable(budget_s)
         run = out / "runs" / name / f"seed_{seed}"
         shutil.rmtree(run, ignore_errors=True)
-        own = [
-            f"{LOGGER}.version",
-            run.name,
-            "--seed_everything",
-            str(seed),
-            "--trainer.max_steps",
-            str(steps),
-        ]
+        own = [f"{LOGGER}.version", run.name, "--seed_everything", str(seed)]
         before_ms = reference_ms()
-        core_s = core_seconds([*words, *folder, *own], plugin)
+        core_s = core_seconds([*words, *folder, *own, "--trainer.max_steps", str(steps)], plugin)
         mean_ms = (before_ms + reference_ms()) / 2
         facts = {
             "settings": list(settings),
