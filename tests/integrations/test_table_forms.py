@@ -224,6 +224,7 @@ def changed(column: int, row: int, value: str) -> str:
         (text(rows()).replace("id,", "kind,id,").replace("\n0", "\nAuto,0").replace("\n1", "\nRad,1")
          .replace("\n2", "\nRad,2").replace("\n3", "\nRad,3"), (*COLUMNS, "type=kind"),
          "'kind': has only unknown classes, 'Auto', 'Rad'; state their types: type=kind:Auto=TYPE"),
+        ("\n<fcd-export>\n  <timestep/>\n", COLUMNS, "'rows': are XML, HTML or JSON: save the file as CSV"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:f3\n", COLUMNS, "pointer of git-lfs"),
     ],
 )  # fmt: skip

@@ -471,6 +471,8 @@ def _sniff(path: Path) -> Layout:
     require(skipped < len(lines), "rows", f"has no row in its first {len(start):,} bytes")
     first = lines[skipped]
     require("\ufffd" not in first, "rows", _NOT_UTF8)
+    is_markup = first.lstrip().startswith(("<", "{", "["))
+    require(not is_markup, "rows", "are XML, HTML or JSON: save the file as CSV or parquet")
     delimiter = max(",;\t", key=first.count)
     for other in ";\t":
         if first.count(",") <= first.count(other) + 1 and first.count(other):
