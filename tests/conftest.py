@@ -49,6 +49,24 @@ def run(command: str | None, *args: object) -> int:
     return int(stop.value.code or 0)
 
 
+def output_of(capsys: pytest.CaptureFixture[str], command: str | None, *args: object) -> str:
+    """Run a command that must succeed, and return what it prints."""
+    capsys.readouterr()
+    assert run(command, *args) == 0
+    return capsys.readouterr().out
+
+
+def error_of(capsys: pytest.CaptureFixture[str], command: str | None, *args: object) -> str:
+    """Run a command that must end with code 2, and return its one-sentence error."""
+    capsys.readouterr()
+    assert run(command, *args) == 2
+    written = capsys.readouterr().err
+    assert "Traceback" not in written
+    [error] = [line for line in written.splitlines() if line.startswith("error: ")]
+    assert written.endswith(f"{error}\n"), written
+    return error
+
+
 def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     """Return whether two records have equal values, floats within ``tolerance``."""
     if is_dataclass(a):

@@ -200,11 +200,8 @@ def _waits_for_host(operation: OpOverload, args: Sequence[Any], kwargs: dict[str
 
 
 def _is_indexing(operation: OpOverload) -> bool:
-    return operation.overloadpacket in (
-        torch.ops.aten.index,
-        torch.ops.aten.index_put,
-        torch.ops.aten.index_put_,
-    )
+    aten = torch.ops.aten
+    return operation.overloadpacket in (aten.index, aten.index_put, aten.index_put_)
 
 
 def _on_host(x: Any) -> Any:

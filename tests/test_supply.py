@@ -24,14 +24,8 @@ PROJECT = CONFIG["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 #: Used without an import statement: TensorBoard through torch, programs, types, the build.
 NOT_IMPORTED = {"tensorboard", "ruff", "mypy", "pytest-xdist", "types-pyyaml", "hatchling"}
-NOT_IMPORTED |= {
-    "properdocs",
-    "properdocs-theme-mkdocs",
-    "mkdocstrings",
-    "nbconvert",
-    "ipykernel",
-    "ipywidgets",
-}
+DOCS = "properdocs properdocs-theme-mkdocs mkdocstrings nbconvert ipykernel ipywidgets"
+NOT_IMPORTED |= {*DOCS.split()}
 NOT_IMPORTED |= {"latex2mathml", "nlohmann-json"}  # the second has headers for C++
 #: Imported but not declared: an optional fuzzer.
 NOT_DECLARED = {"atheris"}

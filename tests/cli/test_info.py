@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import ROOT, SAMPLE, rejects, run
+from tests.conftest import ROOT, SAMPLE, error_of, output_of, rejects, run
 from tests.integrations.map_files import town
 from trajpred.cli.info import describe
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
@@ -35,8 +35,7 @@ def test_stores_and_scenarios(store: Path, capsys: pytest.CaptureFixture[str]) -
     for name in ("city", "time", "scored", "focal"):
         assert of_file[name] == rows[name]
     assert describe(str(SAMPLE))[1]["val"] == "5 scenarios"
-    assert run("info", scenario.scenario_id[:8], "--store", store) == 0
-    assert scenario.scenario_id in capsys.readouterr().out
+    assert scenario.scenario_id in output_of(capsys, "info", scenario.scenario_id[:8], "--store", store)
 
 
 def test_a_store_without_training_scenarios_has_none_that_were_continued(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     assert Image.open(out).size == (1080, 1207)
     assert str(out) in capsys.readouterr().out
     for command in ("visualize", "explore"):
-        assert run(command, "--raw", path, "--half", "deciding") == 2
-        assert "--half: chooses among scenarios of a store" in capsys.readouterr().err
-    assert run("visualize", "--raw", path, "--checkpoint", "constant_velocity", "--out", out) == 2
-    assert "is drawn alone" in capsys.readouterr().err
+        error = error_of(capsys, command, "--raw", path, "--half", "deciding")
+        assert "--half: chooses among scenarios of a store" in error
+    options = ["--checkpoint", "constant_velocity", "--out", out]
+    assert "is drawn alone" in error_of(capsys, "visualize", "--raw", path, *options)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, error_of, output_of, run
 from trajpred.cli.main import COMMANDS, make_app
 from trajpred.data import environment
 from trajpred.errors import DataError
@@ -31,14 +31,12 @@ def test_tools_of_a_workflow_run_their_command() -> None:
 
 
 def test_help_describes_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(None) == 0
-    page = capsys.readouterr().out
+    page = output_of(capsys, None)
     for function in COMMANDS:
         docstring = function.__doc__ or ""
         assert function.__name__ in page
         assert docstring.split()[0] in page
-        assert run(None, function.__name__, "--help") == 0
-        help_text = capsys.readouterr().out
+        help_text = output_of(capsys, None, function.__name__, "--help")
         for option in (function.__kwdefaults__ or {}).keys() - {"options"}:
             assert f"--{option.replace('_', '-')} " in help_text, (function, option)
             assert f" {option}: " in docstring, (function, option)
@@ -178,8 +176,8 @@ def test_a_pipe_is_not_read(
 ) -> None:
     for suffix in ("", ".json", ".parquet", ".osm"):
         os.mkfifo(tmp_path / f"pipe{suffix}")
-    assert run(None, *(word.format(tmp_path / "pipe", store=store) for word in line.split())) == 2
-    assert f"error: {tmp_path / 'pipe'}" in capsys.readouterr().err.splitlines()[-1]
+    words = [word.format(tmp_path / "pipe", store=store) for word in line.split()]
+    assert error_of(capsys, None, *words).startswith(f"error: {tmp_path / 'pipe'}")
 
 
 @pytest.mark.parametrize("line", ["evaluate --limit 1 --workers 1 --store {}", "train --print_config"])
@@ -189,9 +187,7 @@ def test_standard_output_may_be_closed(line: str, store: Path, monkeypatch: pyte
     assert run(None, *(word.format(store) for word in line.split())) == 0
 
 
-def test_a_command_that_is_terminated_leaves_no_unfinished_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminated_command_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def trace(*_: object) -> None:
         assert [*tmp_path.iterdir()], "the unfinished bundle"
         signal.raise_signal(signal.SIGTERM)
@@ -242,21 +238,11 @@ try:
 finally:
     print(chr(178), chr(0xDC80))
 """
-    line = [
-        "evaluate",
-        "--checkpoint",
-        "constant_velocity",
-        "--store",
-        store,
-        "--plausibility",
-        "--by",
-        "all",
-        "--out",
-        tmp_path / "ä.json",
-    ]
+    line = ["evaluate", "--checkpoint", "constant_velocity", "--plausibility", "--by", "all", "--store"]
     without_utf8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     variables = os.environ | without_utf8 | {"PYTHONIOENCODING": encoding}
-    done = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, cwd=ROOT, env=variables)
+    command = [sys.executable, "-c", code, *line, store, "--out", tmp_path / "ä.json"]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, env=variables)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert (tmp_path / "ä.json").exists()
     assert b"minFDE6" in done.stdout

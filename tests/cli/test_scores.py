@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SAMPLE, run
+from tests.conftest import SAMPLE, error_of, output_of, run
 from trajpred.evaluation import Evaluation, read_results
 from trajpred.evaluation.agents import groups_of
 from trajpred.store import ScenarioStore
@@ -38,24 +38,21 @@ def test_predictions_are_written_scored_and_compared(
     assert run("predict", "--checkpoint", "lane_following", *at, "--out", predictions) == 0
     assert "5 tracks of 5 scenarios" in capsys.readouterr().out
     assert run("evaluate", *at, "--out", baseline, "--by", "class", "city") == 0
-    assert run("evaluate", *at, "--checkpoint", predictions, "--out", results, table) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "evaluate", *at, "--checkpoint", predictions, "--out", results, table)
     assert "focal agents by class" in printed
     missing = json.loads(results.read_text())["missing"]
     of_groups = f"focal: 0, scored: {missing['scored']}, moving: {missing['moving']}, all: {missing['all']}"
     assert f"p.parquet: agents without a forecast count in no metric ({of_groups})." in printed
     assert table.read_text() in printed
 
-    assert run("compare", "--results", baseline, results, "--scenes", "2") == 0
-    compared = capsys.readouterr().out
+    compared = output_of(capsys, "compare", "--results", baseline, results, "--scenes", "2")
     predictors = re.findall(r"^\| +(\S+) \|.*\]", compared, re.MULTILINE)
     assert predictors[:2] == ["constant_velocity", "p.parquet"]
     [command] = re.findall(r"^trajpred visualize .*", compared, re.MULTILINE)
     assert {"STORE", "CHECKPOINT", "AGAINST"} < set(command.split())
 
     options = ["--against", "constant_velocity", "--group", "focal", "all", "--by", "class", "--out", results]
-    assert run("evaluate", *at, "--checkpoint", predictions, *options) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "evaluate", *at, "--checkpoint", predictions, *options)
     assert "all agents by class" in printed
     changes = [CHANGE.findall(text)[-1].split() for text in (compared, printed)]
     assert changes[0] == changes[1], "the change that compare reports"
@@ -88,13 +85,11 @@ def test_a_predictions_file_of_worlds_is_used_with_joint(
     assert "| scored |         2 |" in capsys.readouterr().out
     single = tmp_path / "single.parquet"
     assert run("predict", *at, "--out", single, "--limit", "2") == 0
-    assert run("evaluate", *at, "--joint", "--against", single) == 2
-    assert "single.parquet has no joint futures" in capsys.readouterr().err
+    error = error_of(capsys, "evaluate", *at, "--joint", "--against", single)
+    assert "single.parquet has no joint futures" in error
 
 
-def test_updates_are_scored_and_compared(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_updates_are_scored(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files: list[Path] = []
     for name in ("lane_following", "constant_velocity"):
         files += [tmp_path / f"{name}.json", tmp_path / f"{name}.parquet"]
@@ -108,10 +103,7 @@ def test_updates_are_scored_and_compared(
     change = pq.read_table(files[3])["probability change_after_3s"].drop_null().to_pylist()
     assert set(change) == {0.0}, "of a single mode"
     for pair in (files[0::2], files[1::2]):
-        assert run("compare", "--results", *pair) == 0
-        assert "mode displacement against lane_following" in capsys.readouterr().out
-    assert run("stress", "--store", store, "--every-s", "1") == 2
-    assert "--every-s: needs --updates" in capsys.readouterr().err
+        assert "mode displacement against lane_following" in output_of(capsys, "compare", "--results", *pair)
 
 
 def test_the_tables_of_a_file_without_focal_tracks_are_reported(
@@ -124,19 +116,15 @@ def test_the_tables_of_a_file_without_focal_tracks_are_reported(
     rows = pq.read_table(path)
     focal = [scenario.focal_id for scenario in ScenarioStore(store, "val")]
     pq.write_table(rows.filter(~pc.field("track_id").isin(focal)), path)
-    capsys.readouterr()
     against = ["--against", "lane_following", "--out", table]
-    assert run("evaluate", *at, "--checkpoint", path, *against) == 0
-    out = capsys.readouterr().out
+    out = output_of(capsys, "evaluate", *at, "--checkpoint", path, *against)
     assert re.search(r"others.parquet against lane_following, \d+ moving agents that both predict", out)
     assert "others.parquet: 5 scenarios, K = 6" in out
     assert "(focal: 5, " in out
     assert table.read_text() in out
 
 
-def test_agents_are_compared_that_both_predict(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agents_of_both_are_compared(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two files with the same forecasts, each without another moving agent of every scene."""
     at = ["--store", store]
     whole = tmp_path / "whole.parquet"
@@ -157,16 +145,13 @@ def test_agents_are_compared_that_both_predict(
         pq.write_table(rows.filter(pa.array([name not in ids for name in names])), path)
     for path, result in zip(files, results, strict=True):
         assert run("evaluate", *at, "--checkpoint", path, "--out", result, result.with_suffix(".json")) == 0
-    capsys.readouterr()
 
-    assert run("evaluate", *at, "--checkpoint", files[1], "--against", files[0]) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "evaluate", *at, "--checkpoint", files[1], "--against", files[0])
     assert f" {left} moving agents that both predict" in printed
     changes = re.findall(r"^\| +(?:focal|moving) \S+ +\| +(\S+) \|", printed, re.MULTILINE)
     assert len(changes) > 6
     assert {*changes} == {"+0.000"}
-    assert run("compare", "--results", *results) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "compare", "--results", *results)
     assert f"{left} moving agents that all predict" in printed
     assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * 6
     assert run("compare", "--results", *(result.with_suffix(".json") for result in results)) == 0
@@ -201,14 +186,11 @@ def test_results_say_that_six_of_twelve_modes_are_scored(
         assert results[1].metrics["all"][name] == pytest.approx(results[0].metrics["all"][name], abs=1e-6)
 
 
-def test_gaps_in_a_predictions_file_are_reported(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gaps_in_a_file_are_reported(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     part = tmp_path / "part.parquet"
     at = ["--store", store]
     assert run("predict", "--checkpoint", "lane_following", *at, "--out", part, "--limit", "3") == 0
-    assert run("evaluate", *at, "--against", part) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "evaluate", *at, "--against", part)
     assert "velocity against part.parquet, 3 focal and " in printed
     assert "part.parquet: agents without a forecast count in no metric (focal: 2, scored: 38," in printed
     assert "part.parquet: faults: 2 times like scenario" in printed
@@ -217,6 +199,14 @@ def test_gaps_in_a_predictions_file_are_reported(
     assert run("evaluate", *at, "--checkpoint", part, "--check-with-av2") == 1
     assert "part.parquet: 3 of 5 scenarios, K = 6" in capsys.readouterr().out
     assert run("evaluate", *at, "--checkpoint", part, "--split", "train") == 2
+
+
+@pytest.fixture(scope="module")
+def predicted(store: Path) -> Path:
+    """The focal tracks by lane following."""
+    path = store.parent / "predicted.parquet"
+    assert run("predict", "--checkpoint", "lane_following", "--store", store, "--out", path) == 0
+    return path
 
 
 @pytest.mark.parametrize(
@@ -233,20 +223,17 @@ def test_a_file_that_is_wrong_throughout_gets_the_reason(
     columns: Sequence[str],
     change: Callable[[Any], object],
     reason: str,
+    predicted: Path,
     store: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "wrong.parquet"
-    at = ["--store", store]
-    assert run("predict", "--checkpoint", "lane_following", *at, "--out", path) == 0
-    rows = pq.read_table(path).to_pydict()
+    rows = pq.read_table(predicted).to_pydict()
     for name in columns:
         rows[name] = [change(value) for value in rows[name]]
     pq.write_table(pa.table(rows), path)
-    capsys.readouterr()
-    assert run("evaluate", "--checkpoint", path, *at) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
+    error = error_of(capsys, "evaluate", "--checkpoint", path, "--store", store)
     assert error.startswith("error: wrong.parquet forecasts no scored agent of split 'val'"), error
     assert re.search(f"5 times like .*: {reason}", error), error
 

@@ -18,13 +18,8 @@ from trajpred.store import ScenarioStore
 
 #: A run of one step.
 ONE_STEP = (
-    "--trainer.max_steps=1",
-    "--trainer.accelerator=cpu",
-    "--trainer.limit_val_batches=1",
-    "--trainer.enable_progress_bar=false",
-    "--data.batch_size=2",
-    "--data.workers=0",
-    "--pictures.scenes=0",
+    "--trainer.max_steps=1 --trainer.accelerator=cpu --trainer.limit_val_batches=1 --data.batch_size=2 "
+    "--trainer.enable_progress_bar=false --data.workers=0 --pictures.scenes=0"
 )
 
 
@@ -46,7 +41,7 @@ def trained(path: Path, store: Path, folder: Path) -> Path:
     settings = folder / "settings.yaml"
     settings.write_text(yaml.safe_dump({"model": small_settings(path, layers=1)}))
     runs = f"--trainer.logger.init_args.save_dir={folder}"
-    assert run("train", "--config", settings, f"--data.store={store}", runs, *ONE_STEP) == 0
+    assert run("train", "--config", settings, f"--data.store={store}", runs, *ONE_STEP.split()) == 0
     return folder / "forecaster" / "version_0"
 
 

@@ -13,7 +13,7 @@ import torch
 import yaml
 from PIL import Image
 
-from tests.conftest import ROOT, run
+from tests.conftest import ROOT, error_of, output_of, run
 from tests.training.command import tiny
 from trajpred.model import Forecaster
 
@@ -137,23 +137,19 @@ def test_weights_of_another_run_are_the_start(
 ) -> None:
     first = trained / "checkpoints" / "last.ckpt"
     still = tiny(store, tmp_path, "--model.optimizer.learning_rate=1e-12", **SHORT)
-    assert run("train", *still, "--weights", first) == 0
-    assert f"{first}; newly initialised: none" in capsys.readouterr().out
+    assert f"{first}; newly initialised: none" in output_of(capsys, "train", *still, "--weights", first)
     last = tmp_path / "forecaster" / "version_0" / "checkpoints" / "last.ckpt"
     assert_same_weights(first, last, atol=1e-6)
     assert torch.load(last, weights_only=True)["trajpred_training"]["weights"] == str(first)
     facts = json.loads((last.parent.parent / "evaluation.json").read_text())
     assert [result["predictor"].split("/")[-1] for result in facts[1:3]] == ["last", "lane_following"]
-    assert run("train", *still, "--weights", "argoverse-nano") == 2
     sentence = " of its 181 weights would not be used (model.encoder.dim is 16, theirs 48; "
-    assert sentence in capsys.readouterr().err
-    assert run("train", "--model.encoder.init_args.layers=3", "--resume", first) == 2
-    assert "other model settings (model.encoder.layers): " in capsys.readouterr().err
-    assert run("train", "--model.optimizer.learning_rate=0.1", "--resume", first) == 2
-    sentence = (
-        "(model.optimizer.learning_rate): give its config.yaml, or start from its weights with --weights"
-    )
-    assert sentence in capsys.readouterr().err
+    assert sentence in error_of(capsys, "train", *still, "--weights", "argoverse-nano")
+    for setting, sentence in (
+        ("model.encoder.init_args.layers=3", "other model settings (model.encoder.layers): "),
+        ("model.optimizer.learning_rate=0.1", "(model.optimizer.learning_rate): give its config.yaml, or"),
+    ):
+        assert sentence in error_of(capsys, "train", f"--{setting}", "--resume", first)
 
 
 def test_results_lie_in_the_folder_of_the_run_wherever_its_checkpoints_are(
@@ -170,8 +166,7 @@ def test_results_lie_in_the_folder_of_the_run_wherever_its_checkpoints_are(
         assert (folder / name).is_file()
 
     monkeypatch.chdir(elsewhere)
-    assert run("train", *short, "--trainer.logger=false") == 0
-    assert "Validation, 5 scenarios" in capsys.readouterr().out
+    assert "Validation, 5 scenarios" in output_of(capsys, "train", *short, "--trainer.logger=false")
     assert not [*elsewhere.rglob("evaluation*"), *elsewhere.rglob("*.png")]
 
 
@@ -191,10 +186,8 @@ def test_calibrated_and_perturbed_models_are_evaluated(
     checkpoint = trained / "checkpoints" / "last.ckpt"
     out = tmp_path / "calibrated.ckpt"
     fit = ["--checkpoint", checkpoint, "--store", store, "--out", out, "--group", "all"]
-    assert run("calibrate", *fit) == 0
-    assert "a coverage of 90%" in capsys.readouterr().out
+    assert "a coverage of 90%" in output_of(capsys, "calibrate", *fit)
     options = ["--perturb", "noise", "--plausibility", "--limit", "2"]
-    assert run("stress", "--store", store, "--checkpoint", out, *options) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(capsys, "stress", "--store", store, "--checkpoint", out, *options)
     for part in ("calibrated: 2 scenarios", ", noise |", " ECE |", " off-road |"):
         assert part in printed, part

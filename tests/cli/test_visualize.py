@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.conftest import SAMPLE, run
+from tests.conftest import SAMPLE, error_of, run
 from tests.store.scenarios import made
 from trajpred.cli.scenarios import choose
 from trajpred.cli.training_report import _advise
@@ -29,8 +29,6 @@ from trajpred.sources.windows import Windows
 from trajpred.store import ScenarioStore
 
 VAL = [one.name for one in discover(SAMPLE)["val"]]
-#: The only one of the sample's test split; it has no future.
-FUTURELESS = "0a0af725-fbc3-41de-b969-3be718f694e2"
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +57,8 @@ def test_commands_without_a_half_read_the_deciding_one(
     drawn = [path.stem for path in (tmp_path / "pictures").iterdir()]
     assert sorted(drawn) == sorted(name for name in VAL if half_of(name) == "deciding")
     assert 0 < len(drawn) < len(VAL)
-    assert run("visualize", "--store", store, "--half", "deciding", "--scenario", VAL[0]) == 2
-    assert "--half: chooses among the first scenarios" in capsys.readouterr().err
+    error = error_of(capsys, "visualize", "--store", store, "--half", "deciding", "--scenario", VAL[0])
+    assert "--half: chooses among the first scenarios" in error
 
     used: list[str] = []
 
@@ -98,8 +96,8 @@ def test_a_missing_film_encoder_is_reported_before_anything_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run("visualize", "--out", tmp_path / "films.mp4") == 2
-    assert "pip install 'imageio-ffmpeg" in capsys.readouterr().err
+    error = error_of(capsys, "visualize", "--out", tmp_path / "films.mp4")
+    assert "pip install 'imageio-ffmpeg" in error
     assert not list(tmp_path.iterdir())
 
 
@@ -117,9 +115,7 @@ def test_the_worst_of_an_evaluation_are_drawn(
         assert caption.endswith("by minFDE6: " + " to ".join(f"{score:.2f}" for score, _ in ranked))
 
 
-def test_an_unreadable_scenario_does_not_stop_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_scenarios_are_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw, out, page = tmp_path / "raw", tmp_path / "out", tmp_path / "page.html"
     for name in VAL[:2]:
         shutil.copytree(SAMPLE / "val" / name, raw / "val" / name)
@@ -134,9 +130,7 @@ def test_an_unreadable_scenario_does_not_stop_the_others(
     assert VAL[1] not in page.read_text()
 
 
-def test_code_for_scripts_reads_what_was_chosen_with_public_names(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_for_scripts_reads_what_was_chosen(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(one: RawScenario, options: Windows) -> Scenario:
         return made(scenario_id=f"{one.name} {one.part} {options.every_s}")
 
@@ -195,48 +189,36 @@ def test_out_is_a_file_or_of_several_scenarios_a_folder(store: Path, tmp_path: P
         assert run("visualize", "--store", store, "--limit", 1, "--out", tmp_path / "new" / name) == 0
         assert (tmp_path / "new" / name).is_file()
     assert run("visualize", "--store", store, "--limit", 2, "--out", tmp_path / "several.svg") == 0
-    assert [path.name for path in sorted((tmp_path / "several").iterdir())] == [
-        f"{VAL[0]}.svg",
-        f"{VAL[1]}.svg",
+    assert sorted(path.name for path in (tmp_path / "several").iterdir()) == [
+        f"{name}.svg" for name in VAL[:2]
     ]
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("words", "message"),
     [
-        (["--raw", "nowhere"], "no such file or folder"),
-        (["--raw", str(SAMPLE.parent)], "nor is it one scenario"),
-        (["--raw", str(SAMPLE), "--split", "training"], "has no split 'training', only"),
-        (["--raw", str(SAMPLE), "--store", "folder"], "--store: cannot be combined with --raw"),
-        (["--scenario", "nothing.json"], "nothing.json"),
-        (["--without", "AV"], "needs --checkpoint"),
-        (["--checkpoint", "lane_following", "--show", "joint"], "has no joint futures"),
-        (["--checkpoint", "constant_velocity", "--without", "x", "--limit", "1"], "'x' is not in scenario"),
-        (["--out", "a.gif", "--checkpoint", "constant_velocity", "--without", "AV"], "only with pictures"),
-        (
-            ["--checkpoint", "constant_velocity", "--show", "updates"],
-            "--show: updates works only with the web",
-        ),
-        (
-            ["--checkpoint", "constant_velocity", "--show", "attention"],
-            "'attention': is not reported by const",
-        ),
-        (["--out", "a.webm"], "--out: must be a folder or end in .png, .pdf, .svg, .gif, .mp4"),
-        (["--view", "inf"], "--view: must be finite, and the radius positive"),
-        (["--view", "1", "2", "3"], "--view: must be a single radius"),
-        (["--paper-mm", "5"], "Must be >= 20"),
+        ("--raw nowhere", "no such file or folder"),
+        (f"--raw {SAMPLE.parent}", "nor is it one scenario"),
+        (f"--raw {SAMPLE} --split training", "has no split 'training', only"),
+        (f"--raw {SAMPLE} --store folder", "--store: cannot be combined with --raw"),
+        ("--scenario nothing.json", "nothing.json"),
+        ("--without AV", "needs --checkpoint"),
+        ("--checkpoint lane_following --show joint", "has no joint futures"),
+        ("--checkpoint constant_velocity --without x --limit 1", "'x' is not in scenario"),
+        ("--checkpoint constant_velocity --without AV --out a.gif", "only with pictures"),
+        ("--checkpoint constant_velocity --show updates", "--show: updates works only with the web"),
+        ("--checkpoint constant_velocity --show attention", "'attention': is not reported by const"),
+        ("--out a.webm", "--out: must be a folder or end in .png, .pdf, .svg, .gif, .mp4"),
+        ("--view inf", "--view: must be finite, and the radius positive"),
+        ("--view 1 2 3", "--view: must be a single radius"),
+        ("--paper-mm 5", "Must be >= 20"),
     ],
 )
 def test_mistakes_get_one_sentence(
-    store: Path,
-    results: Path,
-    tmp_path: Path,
-    args: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+    store: Path, tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = [str(results) if arg == "RESULTS" else arg for arg in args]
-    args += [] if "--raw" in args else ["--store", str(store)]
+    args: list[object] = [*words.split()]
+    args += [] if "--raw" in args else ["--store", store]
     assert run("visualize", *([] if "--out" in args else ["--out", tmp_path / "out"]), *args) in (1, 2)
     [error] = capsys.readouterr().err.splitlines()
     assert message in error
@@ -249,6 +231,6 @@ def test_a_predictions_file_cannot_predict_without_a_road_user(
     file = tmp_path / "p.parquet"
     assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", file) == 0
     options = ["--store", store, "--checkpoint", file, "--without", "nearest"]
-    assert run("visualize", *options, "--out", tmp_path / "page.html") == 2
-    assert "--without: needs a model or a baseline" in capsys.readouterr().err
+    error = error_of(capsys, "visualize", *options, "--out", tmp_path / "page.html")
+    assert "--without: needs a model or a baseline" in error
     assert not (tmp_path / "page.html").exists()

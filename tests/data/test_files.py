@@ -59,9 +59,7 @@ def test_a_full_disk_is_reported_with_the_file_and_leaves_the_old_one(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes, and links not for everyone")
 @pytest.mark.parametrize("mode", [None, 0o600, 0o666], ids=str)
-def test_a_link_stays_and_the_file_that_it_points_to_is_made_or_keeps_its_mode(
-    tmp_path: Path, mode: int | None
-) -> None:
+def test_a_link_stays_and_its_file_is_made_or_keeps_its_mode(tmp_path: Path, mode: int | None) -> None:
     target, link = tmp_path / "data" / "results.json", tmp_path / "link.json"
     if mode is not None:
         target.parent.mkdir()

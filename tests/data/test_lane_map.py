@@ -138,9 +138,7 @@ point = st.tuples(st.integers(-100, 100), st.integers(-100, 100))
 
 
 @given(st.lists(st.lists(point, max_size=6), max_size=6), st.integers(2, 12))
-def test_resampling_equals_interpolation_per_polyline(
-    lines: list[list[tuple[int, int]]], points: int
-) -> None:
+def test_resampling_interpolates_each_polyline(lines: list[list[tuple[int, int]]], points: int) -> None:
     resampled = evenly_spaced(Ragged.from_rows(lines, 2), points)
     expected = [interpolated(np.array(line, float).reshape(-1, 2), points) for line in lines]
     np.testing.assert_allclose(resampled, np.array(expected).reshape(-1, points, 2), atol=1e-8)

@@ -36,10 +36,8 @@ def random_map(rng: np.random.Generator, with_boundaries: bool) -> tuple[LaneMap
         half.append(width / 2)
     boundaries = {}
     if with_boundaries:
-        boundaries = {
-            "left_boundary": Ragged.from_rows(left, 2),
-            "right_boundary": Ragged.from_rows(right, 2),
-        }
+        sides = {"left_boundary": left, "right_boundary": right}
+        boundaries = {name: Ragged.from_rows(lines, 2) for name, lines in sides.items()}
     return LaneMap(lane_id=np.arange(10), centerline=Ragged.from_rows(lines, 2), **boundaries), half
 
 

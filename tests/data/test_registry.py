@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import ROOT, SAMPLE, install_package, rejects, run
+from tests.conftest import ROOT, SAMPLE, error_of, install_package, output_of, rejects, run
 from tests.integrations.map_files import commonroad
 from trajpred.cli.doctor import guarded, plugins
 from trajpred.data.registry import Registry, import_words, imported, load_module, load_plugin, register
@@ -45,10 +45,8 @@ def test_predictors_and_metrics_of_a_plugin_are_known_to_commands(
     options = ["--store", store_path, "--limit", 2, "--workers", 1, "--checkpoint", "my_predictor"]
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [path for path in sys.path if path != str(documented.parent / "site")])
-        assert run("evaluate", *options) == 2
-    assert "constant_velocity" in capsys.readouterr().err
-    assert run("evaluate", *options) == 0
-    printed = capsys.readouterr().out
+        assert "constant_velocity" in error_of(capsys, "evaluate", *options)
+    printed = output_of(capsys, "evaluate", *options)
     assert "maxFDE1" in printed
     assert "K = 6, maxFDE of my-lab 1.0, my_predictor of my-lab 1.0" in " ".join(printed.split())
 
@@ -60,8 +58,7 @@ def test_a_model_of_a_plugin_is_trained_and_evaluated(
     words = ["--config", documented, "--data.store", store_path, "--trainer.max_epochs", 1]
     words += ["--trainer.limit_train_batches", 1, "--trainer.accelerator", "cpu", "--pictures.scenes", 0]
     words += ["--trainer.check_val_every_n_epoch", 1, "--trainer.logger.init_args.save_dir", tmp_path]
-    assert run("train", *words) == 0
-    assert "Validation, 5 scenarios" in capsys.readouterr().out
+    assert "Validation, 5 scenarios" in output_of(capsys, "train", *words)
     folder = tmp_path / "forecaster" / "version_0"
     assert run("evaluate", "--checkpoint", folder, "--store", store_path, "--limit", 1) == 0
     assert "minFDE6" in capsys.readouterr().out
@@ -79,35 +76,25 @@ BROKEN = {
     "import absent_module": "No module named 'absent_module'",
     "import sys; sys.exit(3)": "SystemExit: 3",
     "1 / 0": "ZeroDivisionError: division by zero",
-    "from trajpred.metrics import *; register(Metric('minFDE', lambda errors: errors.final[:, 0], ''))": (
-        "trajpred has a metric 'minFDE' already: choose another name"
-    ),
-    "from trajpred.metrics import *; register(Metric('count', lambda errors: errors.final[:, 0], ''))": (
-        "trajpred has a metric 'count' already: choose another name"
-    ),
-    "from trajpred.predictors import PREDICTORS\nclass Mine: pass\nPREDICTORS['argoverse-nano'] = Mine": (
-        "trajpred has a predictor 'argoverse-nano' already: choose another name"
-    ),
-    "from trajpred.data.registry import *; register('predictor', 'lane_following')(type('Mine', (), {}))": (
-        "trajpred has a predictor 'lane_following' already: choose another name"
-    ),
-    "from trajpred.sources import *; register('source', 'argoverse2')(Source(print, lambda raw: raw))": (
-        "trajpred has a source 'argoverse2' already: choose another name"
-    ),
-    "from trajpred.integrations.maps import *; register('map format', 'osm')(MapFormat('X', print))": (
-        "trajpred has a map format 'osm' already: choose another name"
-    ),
-    "from trajpred.data.registry import *; register('predictor', 'argoverse-nano')(print)": (
-        "trajpred has a predictor 'argoverse-nano' already: choose another name"
-    ),
-    "from trajpred.data.registry import *; register('predictor', 'lane_following')(print)": (
-        "trajpred has a predictor 'lane_following' already: choose another name"
-    ),
-    "from trajpred.data.registry import *; register('source', 'table')(print)": (
-        "trajpred has a source 'table' already: choose another name"
-    ),
     "from trajpred.data.registry import *; register('loss', 'mine')": "must be one of source, map format",
 }
+METRIC = "from trajpred.metrics import *; register(Metric('{}', lambda errors: errors.final[:, 0], ''))"
+PREDICTOR = "from trajpred.predictors import PREDICTORS\nclass Mine: pass\nPREDICTORS['{}'] = Mine"
+SOURCE = "from trajpred.sources import *; register('source', '{}')(Source(print, lambda raw: raw))"
+FORMAT = "from trajpred.integrations.maps import *; register('map format', '{}')(MapFormat('X', print))"
+MINE = "from trajpred.data.registry import *; register('predictor', '{}')(type('Mine', (), {{}}))"
+BUILT_IN = "from trajpred.data.registry import *; register('{}', '{}')(print)"
+for code, kind, name in (
+    (METRIC.format("minFDE"), "metric", "minFDE"),
+    (METRIC.format("count"), "metric", "count"),
+    (PREDICTOR.format("argoverse-nano"), "predictor", "argoverse-nano"),
+    (MINE.format("lane_following"), "predictor", "lane_following"),
+    (SOURCE.format("argoverse2"), "source", "argoverse2"),
+    (FORMAT.format("osm"), "map format", "osm"),
+    (BUILT_IN.format("predictor", "lane_following"), "predictor", "lane_following"),
+    (BUILT_IN.format("source", "table"), "source", "table"),
+):
+    BROKEN[code] = f"trajpred has a {kind} {name!r} already: choose another name"
 
 
 @pytest.mark.parametrize("code", BROKEN)
@@ -116,8 +103,7 @@ def test_a_plugin_that_cannot_be_used_is_named(
 ) -> None:
     install_package(tmp_path, "my-lab", {"broken_lab": code}, "mine = broken_lab")
     monkeypatch.syspath_prepend(tmp_path)
-    assert run("info", "argoverse-nano") == 2
-    [sentence] = capsys.readouterr().err.splitlines()
+    sentence = error_of(capsys, "info", "argoverse-nano")
     assert "plugin 'mine' (broken_lab) of my-lab 1.0 cannot be used (" in sentence
     assert BROKEN[code] in sentence
     for page in ("--version", "--help"):
@@ -146,9 +132,7 @@ def test_a_map_format_of_another_package_is_read(tmp_path: Path) -> None:
     assert len(read_map_file(path).lanes) > 0
 
 
-def test_modules_of_the_user_are_imported_by_name_or_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_modules_are_imported_by_name_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is known by its own name, and may import its neighbours."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr("trajpred.data.registry.imported", own := dict[str, str]())
@@ -195,6 +179,6 @@ def test_the_processes_of_prepare_import_what_the_command_line_does(
     words = ["--import", tmp_path / "source_of_mine.py", "--source", "of_mine", "--store", tmp_path / "store"]
     assert run("prepare", *words, "--raw", SAMPLE, "--workers", 2, "--shard-size", 4) == 0
     assert "train: 10 scenarios" in capsys.readouterr().out
-    assert run("prepare", *words, "--raw", tmp_path / "exits") == 2
-    assert "cannot be listed (SystemExit" in capsys.readouterr().err
+    error = error_of(capsys, "prepare", *words, "--raw", tmp_path / "exits")
+    assert "cannot be listed (SystemExit" in error
     imported.pop("source_of_mine")

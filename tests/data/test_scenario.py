@@ -159,7 +159,7 @@ def test_future_and_last_observation_of_tracks() -> None:
         *(("object_type", {"object_type": x}) for x in ("tram", ["bus", "bus", None], ["bus"])),
         *(("track_id", {"track_id": x}) for x in (["a", "b"], ["a", "b", "a"])),
         *(("category", {"category": x}) for x in ([0, 1, 4], np.array([0, 1, 256]), [0, 1, 10**30], [3, 1])),
-        *(("step_s", {"step_s": x}) for x in (0.0, -0.1, np.nan, np.inf, None, "fast", [0.1])),
+        *(("step_s", {"step_s": x}) for x in (0.0, -0.1, 1e-4, 100.0, np.nan, np.inf, None, "fast", [0.1])),
         *(("num_observed", {"num_observed": x}) for x in (12.5, None, "many", [12])),
         *(("focal", {"focal": x}) for x in (0.5, "car")),
         *(("valid", {"valid": np.full((A, T), x)}) for x in (np.nan, -1, "True")),
@@ -192,11 +192,8 @@ def test_padded_rows_are_named() -> None:
 @pytest.mark.parametrize("name", INVALID_NAMES, ids=lambda name: ascii(name[:9]))
 def test_names_that_would_change_are_rejected_in_a_short_message(name: str) -> None:
     good = scenario(track_id=["7", "8", "9"])
-    for field, changes in (
-        ("track_id", [name, "8", "9"]),
-        ("track_id", ["7", "8", name]),
-        ("scenario_id", name),
-    ):
+    first, last = [name, "8", "9"], ["7", "8", name]
+    for field, changes in (("track_id", first), ("track_id", last), ("scenario_id", name)):
         caught = rejects(f"{field}.*printable", scenario, **{field: changes})
         assert len(str(caught)) < 300
         assert str(caught).isprintable()

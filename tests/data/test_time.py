@@ -130,18 +130,9 @@ def test_stamps_that_are_no_nanoseconds_are_described(stamps: np.ndarray, words:
 def test_recordings_with_long_pauses_or_two_rates_are_described() -> None:
     pause = np.concatenate((TIME[:30], TIME[30:] + 0.1 * (MAX_LOST + 1)))
     rates = np.concatenate((np.arange(10) * 0.5, 4.5 + np.arange(1, 101) * 0.1))
-    for seconds, observed, words in (
-        (pause, 50, "cut scenarios at such pauses"),
-        (rates, 10, "the same step"),
-    ):
+    for seconds, observed, words in ((pause, 50, "cut scenarios at such"), (rates, 10, "the same step")):
         with pytest.raises(DataError, match=words):
             drive(seconds, observed).validate()
-
-
-@pytest.mark.parametrize("step_s", [100.0, 0.0001, 0.0, float("nan"), float("inf")])
-def test_steps_that_are_no_seconds_are_rejected(step_s: float) -> None:
-    with pytest.raises(DataError, match="step_s': must be a number of seconds"):
-        Scenario.from_arrays(np.zeros((1, 5, 2)), num_observed=5, step_s=step_s)
 
 
 def steady(step_s: float, observed: int = 9, future: int = 8, **states: object) -> Scenario:
@@ -244,9 +235,7 @@ def test_the_states_of_a_time_are_a_rule_with_tolerances(
     np.testing.assert_allclose(found["position"][0, :, 0], 10 * grid * found["valid"][0], atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "window", [(60, 50, 10), (40, 70, -10), (50, 60, 0), (30, 20, 0), (70, 80, 5), (1, 1, 59)]
-)
+@pytest.mark.parametrize("window", [(60, 50, 10), (40, 70, -10), (30, 20, 0), (70, 80, 5), (1, 1, 59)])
 def test_windows_of_batches_are_those_of_scenarios(window: tuple[int, int, int]) -> None:
     scenario = replace(steady(0.1, observed=50, future=60), continued=20)
     found = ScenarioBatch.of([scenario]).window(*window)

@@ -9,14 +9,8 @@ import pyarrow as pa
 from trajpred.evaluation import Evaluation
 
 STORE = {"source": "argoverse1", "config": "0123", "scenarios": {"train": 7377, "val": 2}}
-MACHINE = {
-    "trajpred": "0.1.0",
-    "commit": 40 * "a",
-    "dirty": False,
-    "torch": "2.13",
-    "cpu": "Xeon",
-    "threads": 2,
-}
+CODE = {"trajpred": "0.1.0", "commit": 40 * "a", "dirty": False}
+MACHINE = {**CODE, "torch": "2.13", "cpu": "Xeon", "threads": 2}
 
 
 def result(name: str, fde: tuple[float, float], **training: Any) -> Evaluation:

@@ -62,9 +62,8 @@ def test_facts_are_those_of_the_tracks(rows: list[Scenario]) -> None:
         last = np.flatnonzero(tracks.valid[row])[-1]
         steady = tracks.position[row, now] + tracks.velocity[row, now] * (last - now) * scenario.step_s
         error = float(np.linalg.norm(steady - tracks.position[row, last]))
-        assert [facts[name] for name in ("speed", "neighbours", "error")] == pytest.approx(
-            [speed, near, error]
-        )
+        found = [facts[name] for name in ("speed", "neighbours", "error")]
+        assert found == pytest.approx([speed, near, error])
 
 
 def test_forecasts_that_do_not_fit_are_rejected(rows: list[Scenario]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
-from tests.conftest import rejects, run
+from tests.conftest import output_of, rejects, run
 from tests.evaluation.predictors import Scattered, ScatteredJoint
 from trajpred import to_av2
 from trajpred.data import environment
@@ -108,9 +108,7 @@ def test_a_metric_that_differs_for_one_agent_is_noticed(
     assert not agrees_with_av2(found)
 
 
-def test_a_choice_of_other_joint_modes_is_noticed(
-    store: ScenarioStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_joint_modes_are_noticed(store: ScenarioStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """All twenty joint modes of a predictor instead of the six most probable ones."""
     monkeypatch.setattr(displacement, "JOINT_MODES", 20)
     found = evaluate(ScatteredJoint(modes=20), store, check_with_av2=True, limit=2, progress=False)
@@ -121,8 +119,7 @@ def test_the_command_prints_the_table_and_fails_on_a_difference(
     store: ScenarioStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ["evaluate", "--store", store.path, "--check-with-av2", "--limit", 1]
-    assert run(*command) == 0
-    assert "largest difference" in capsys.readouterr().out
+    assert "largest difference" in output_of(capsys, *command)
     compute = av2.compute_fde
     monkeypatch.setattr(av2, "compute_fde", lambda *args: compute(*args) + 1e-5)
     assert run(*command) == 1

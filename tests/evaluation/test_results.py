@@ -139,9 +139,7 @@ def git(folder: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-def test_commit_and_changes_of_the_package_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_and_changes_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")

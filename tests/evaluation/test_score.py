@@ -74,9 +74,8 @@ def test_means_are_those_of_the_agents_and_parts_add_up(rows: list[Scenario]) ->
         rows_of_group = agents.member[group]
         assert means["count"] == rows_of_group.sum()
         for name in means.keys() - {"count"}:
-            assert means[name] == pytest.approx(
-                np.nanmean(values[name][rows_of_group].astype(float)), rel=1e-6
-            )
+            expected = np.nanmean(values[name][rows_of_group].astype(float))
+            assert means[name] == pytest.approx(expected, rel=1e-6)
     _, error, *_ = headline(6)
     for group in GROUPS:
         table = members(result.agents, group)
@@ -153,26 +152,6 @@ def test_marginal_or_incomplete_forecasts_are_not_joint(rows: list[Scenario]) ->
     assert result.agents["minFDE6"].null_count == 1
 
 
-def test_the_six_most_probable_joint_modes_count(rows: list[Scenario]) -> None:
-    """A perfect joint mode, the least probable of eight, counts no more than it does for single agents."""
-    forecast = ScatteredJoint().one(rows[0])
-    tracks = rows[0].tracks
-    truth = tracks.position[tracks.indices(forecast.track_id), 50:][:, None]
-    rare = np.array([0.001, 0.002])
-    probability = np.concatenate((np.tile(rare, (len(truth), 1)), forecast.probability * (1 - rare.sum())), 1)
-    paths = np.concatenate((truth, truth, forecast.trajectory), axis=1)
-    heading = np.concatenate((forecast.heading[:, :2], forecast.heading), axis=1)
-    speed = np.concatenate((forecast.speed[:, :2], forecast.speed), axis=1)
-    eight = replace(forecast, trajectory=paths, probability=probability, heading=heading, speed=speed)
-    scaled = replace(forecast, probability=probability[:, 2:])
-    expected = tables_of(rows[:1], [scaled])
-    found = tables_of(rows[:1], [eight])
-    for name in ("avgMinADE", "avgMinFDE", "avgBrierMinFDE", "actorMR", "actorCR"):
-        assert found[1][name].to_pylist() == pytest.approx(expected[1][name].to_pylist()), name
-    assert found[0]["minFDE6"].to_pylist() == pytest.approx(expected[0]["minFDE6"].to_pylist())
-    assert found[1]["avgMinFDE"][0].as_py() > 0
-
-
 def test_scenarios_with_fewer_modes_are_scored_as_they_are() -> None:
     scenarios = [straight(2, map=ROAD), straight(3, map=ROAD)]
     [six], [one] = Scattered()(scenarios[:1]), load_predictor("constant_velocity")(scenarios[1:])
@@ -224,26 +203,15 @@ def test_collisions_are_of_the_sizes_that_tracks_have() -> None:
         assert values_of([scenario], [forecast])["collision"].tolist() == [collided] * 2
 
 
-def cut(scenario: Scenario, steps: int) -> Scenario:
-    """End the future after this many steps."""
-    return hidden(scenario, np.s_[:, scenario.num_observed + steps :])
-
-
 def test_metrics_by_seconds_ahead_are_those_of_futures_cut_there(rows: list[Scenario]) -> None:
     """The names, of agents that are visible then; errors are compared in ``metrics/test_displacement.py``."""
-    names = (
-        "minADE6",
-        "MR6",
-        "final heading error6",
-        "off-road futures",
-        "infeasible futures",
-        "standing drift",
-    )
+    errors = ("minADE6", "MR6", "final heading error6", "standing drift")
+    names = (*errors, "off-road futures", "infeasible futures")
     forecasts = Scattered()(rows)
     track_id = ScoredAgents.of(rows, forecasts).track_id
     for second in range(1, 7):
         found = values_of(rows, forecasts, ahead=second)
-        ended = [cut(scenario, 10 * second) for scenario in rows]
+        ended = [hidden(scenario, np.s_[:, scenario.num_observed + 10 * second :]) for scenario in rows]
         short = [forecast.first(10 * second) for forecast in forecasts]
         expected = values_of(ended, short)
         both = np.isin(track_id, ScoredAgents.of(ended, short).track_id)

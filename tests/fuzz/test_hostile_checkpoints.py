@@ -134,9 +134,7 @@ def test_only_files_are_read(tmp_path: Path) -> None:
     assert Forecaster.load(tmp_path / "link.ckpt")
 
 
-def test_a_class_of_the_user_is_found_by_each_of_its_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_classes_are_found_by_each_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its module has been imported; ``package.Own`` is re-exported from ``package.encoders``."""
     package = tmp_path / "package_of_a_user"
     package.mkdir()

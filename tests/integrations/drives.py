@@ -12,6 +12,8 @@ import numpy as np
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 from mcap_ros2.writer import Writer
+from rosbags.rosbag2 import StoragePlugin
+from rosbags.rosbag2 import Writer as BagWriter
 
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TYPICAL_SIZE
@@ -92,6 +94,17 @@ def write_messages(path: Path, messages: Sequence[dict[str, Any]], times: Sequen
             writer.write_message(TOPIC, schema, message, log_time=late, publish_time=late)
         writer.finish()
     return path
+
+
+def as_bag(recording: Path, folder: Path, storage: StoragePlugin, cut: tuple[int, ...] = ()) -> Path:
+    """Copy messages of an MCAP file, some of them cut, to a ROS 2 bag of rosbags, beside another topic."""
+    with recording.open("rb") as stream, BagWriter(folder, version=9, storage_plugin=storage) as writer:
+        topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
+        other = writer.add_connection("/clock", "builtin_interfaces/msg/Time", typestore=ros_types())
+        for row, (_, _, message) in enumerate(make_reader(stream).iter_messages()):
+            writer.write(other, message.log_time, b"\0\1\0\0" + bytes(8))
+            writer.write(topic, message.log_time, message.data[: 200 if row in cut else None])
+    return folder
 
 
 def read_back(path: Path, topic: str) -> Iterator[tuple[int, Any]]:

@@ -51,6 +51,7 @@ def way(*nodes: int) -> str:
     return f'<way id="77">{"".join(references)}</way>'
 
 
+UNUSED_NODE = '<node id="999" lat="0" lon="0"/>'
 OTHER_PLACE = '<node id="900" lat="48" lon="9"/><node id="900" lat="48.1" lon="9"/>'
 HUGE = 'a="1e308" b="1e308" c="1e308" d="1e308"'
 CROSSWALK = '<object type="crosswalk" id="c" s="{}" t="0"/>'
@@ -77,12 +78,7 @@ BROKEN_OPENDRIVE = [
     (b"<junction", ROAD_WITHOUT_SECTIONS, "road left out: 9", "laneSection"),
     (b"<object ", CROSSWALK.format(20), "crossing left out: c of road 1", "no area"),
     (b"<object ", CROSSWALK.format("x"), "crossing left out: c of road 1", "object.s"),
-    (
-        b'<predecessor id="-1"/>',
-        "<predecessor/>",
-        "link left out: predecessor of lane -1 of road 2",
-        "integer",
-    ),
+    (b'<predecessor id="-1"/>', "<predecessor/>", "link left out: predecessor of lane -1 of", "integer"),
     (b'<successor id="-1"/>', '<successor id="-7"/>', "link left out: successor of lane -1", "no lane -7"),
     (b"<connection", CONNECTION, "link left out: connection c of junction J", "not in the file"),
     (b"<laneLink", '<laneLink from="-1" to=""/>', "link left out: lane -1 to  of connection", "integer"),
@@ -143,12 +139,7 @@ def test_many_broken_parts_are_counted_and_the_first_ones_named(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("local", "unused"),
-    [
-        (False, '<node id="999" lat="0" lon="0"/>'),
-        (True, '<node id="999" lat="0" lon="0"/>'),
-        (False, 2 * way(3, 103)),
-    ],
+    ("local", "unused"), [(False, UNUSED_NODE), (True, UNUSED_NODE), (False, 2 * way(3, 103))]
 )
 def test_nodes_of_no_way_and_copies_of_ways_do_not_matter(local: bool, unused: str, tmp_path: Path) -> None:
     """Also where they have no local coordinates."""
@@ -312,9 +303,8 @@ def test_crossings_lead_across_their_road(along: float, across: float, turned: b
     lane_map = load(opendrive(road(objects=crosswalk)))
     edges = np.stack((lane_map.crossing_edge1[0], lane_map.crossing_edge2[0]))
     np.testing.assert_allclose(np.ptp(edges[..., 1], axis=1), across, atol=1e-9)
-    np.testing.assert_allclose(
-        sorted(edges[..., 0].mean(axis=1)), [20 - along / 2, 20 + along / 2], atol=1e-9
-    )
+    middle = np.sort(edges[..., 0].mean(axis=1))
+    np.testing.assert_allclose(middle, [20 - along / 2, 20 + along / 2], atol=1e-9)
 
 
 def some_reversed(bits: int, left: Line, right: Line) -> tuple[Line, Line]:
@@ -352,10 +342,8 @@ def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
 
 #: Left and right bounds.
 ANGLE = np.linspace(-np.pi / 2, np.pi / 2, 9)
-U_TURN = (
-    np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]]),
-    4 * np.stack((np.cos(ANGLE), np.sin(ANGLE)), -1).round(9),
-)
+ROUND = 4 * np.stack((np.cos(ANGLE), np.sin(ANGLE)), -1).round(9)
+U_TURN = (np.array([[0, 0.1], [-0.2, 0.0], [0.0, -0.1]]), ROUND)
 SHARP_TURN = (
     np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]]),
     np.array([[-1.2, 1.6], [-1.2, -5.0], [9.0, -5.0], [9.0, 7.0], [-1.0, 7.0], [-1.0, 1.5]]),

@@ -65,7 +65,7 @@ def recording(scenario: Scenario, forecast: Forecast, tmp_path_factory: pytest.T
     return path
 
 
-def test_scenarios_are_shown_at_their_times_and_places(
+def test_scenarios_are_shown_in_time_and_place(
     scenario: Scenario, forecast: Forecast, recording: Path
 ) -> None:
     tracks = scenario.tracks
@@ -163,11 +163,8 @@ def test_the_road_is_drawn_once(scenario: Scenario, tmp_path: Path) -> None:
     assert time == scenario.timestamps_ns[0]
     drawn = np.concatenate([points(line) for line in road.entities[0].lines])
     lanes = scenario.map
-    lines = (
-        *(lanes.left_boundary, lanes.right_boundary, lanes.centerline),
-        *(lanes.crossing_edge1, lanes.drivable_area),
-    )
-    expected = np.concatenate([line.values[:, :2] for line in lines])
+    names = ("left_boundary", "right_boundary", "centerline", "crossing_edge1", "drivable_area")
+    expected = np.concatenate([getattr(lanes, name).values[:, :2] for name in names])
     gap = np.abs(expected[::7, None] - drawn).max(axis=2).min(axis=1)
     assert gap.max() < MM
 

@@ -17,7 +17,7 @@ from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 from rosbags.typesys.store import Typestore
 
 from tests.conftest import rejects
-from tests.integrations.drives import TOPIC, assert_read, tracked, write_drive, write_messages
+from tests.integrations.drives import TOPIC, as_bag, assert_read, tracked, write_drive, write_messages
 from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.integrations.recorded_drive import TRACKED_OBJECTS, RecordedDrive, ros_types
@@ -39,17 +39,6 @@ def recording(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="module")
 def stamps(scenario: Scenario) -> list[int]:
     return scenario.timestamps_ns[:STEPS].tolist()
-
-
-def as_bag(recording: Path, folder: Path, storage: StoragePlugin, cut: tuple[int, ...] = ()) -> Path:
-    """Copy messages of an MCAP file, some of them cut, to a ROS 2 bag of rosbags, beside another topic."""
-    with recording.open("rb") as stream, Writer(folder, version=9, storage_plugin=storage) as writer:
-        topic = writer.add_connection(TOPIC, TRACKED_OBJECTS, typestore=ros_types())
-        other = writer.add_connection("/clock", "builtin_interfaces/msg/Time", typestore=ros_types())
-        for row, (_, _, message) in enumerate(make_reader(stream).iter_messages()):
-            writer.write(other, message.log_time, b"\0\1\0\0" + bytes(8))
-            writer.write(topic, message.log_time, message.data[: 200 if row in cut else None])
-    return folder
 
 
 @pytest.mark.parametrize("storage", [None, StoragePlugin.MCAP, StoragePlugin.SQLITE3])
@@ -148,9 +137,7 @@ def times(drive: RecordedDrive) -> list[int]:
     return [tracked.time_ns for tracked in drive]
 
 
-def test_what_a_killed_recorder_leaves_names_the_tool_that_repairs_it(
-    recording: Path, tmp_path: Path
-) -> None:
+def test_what_a_killed_recorder_leaves_can_be_repaired(recording: Path, tmp_path: Path) -> None:
     database = as_bag(recording, tmp_path / "bag", StoragePlugin.SQLITE3) / "bag.db3"
     without_metadata = tmp_path / "killed"
     without_metadata.mkdir()

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rosbags.rosbag2 import StoragePlugin
 
-from tests.conftest import run
-from tests.integrations.drives import TOPIC, identity, read_back, tracked, write_drive, write_messages
+from tests.conftest import error_of, output_of, run
+from tests.integrations.drives import TOPIC, as_bag, identity, read_back, tracked, write_drive, write_messages
 from tests.scenes import hidden
 from trajpred.cli.info import describe
 from trajpred.cli.replay import summary
@@ -35,7 +36,6 @@ from trajpred.integrations.replay import (
     save_replay,
 )
 from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
-from trajpred.sources.argoverse2 import read_scenario
 
 NATIVE = "0a1e6f0a-1817-4a98-b02e-db8c9327d151"
 
@@ -121,9 +121,7 @@ def test_a_bundle_that_always_fails_ends_with_1(bundle: Path, monkeypatch: pytes
     assert run("replay", "--bundle", bundle) == 1
 
 
-def test_film_draws_the_forecast_of_each_step(
-    updates: list[Update], native: Scenario, tmp_path: Path
-) -> None:
+def test_film_draws_each_step_s_forecast(updates: list[Update], native: Scenario, tmp_path: Path) -> None:
     def with_futures(frame: ReplayFrame, update: Update) -> ReplayFrame:
         rows = update.forecast.rows(frame.forecast.track_id)
         return frame._replace(forecast=replace(frame.forecast, trajectory=update.forecast.trajectory[rows]))
@@ -141,55 +139,22 @@ def test_film_draws_the_forecast_of_each_step(
         assert pictures.n_frames == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--bundle", "nowhere"], "make one with trajpred export --out nowhere"),
-        (["--bundle", "BUNDLE", "--scenario", "0012"], "0012"),
-        (["--bundle", "BUNDLE", "--out", "film.avi"], ".gif, .mp4 or .jsonl"),
-        (["--bundle", "folder"], "not a bundle"),
-    ],
-)
-def test_invalid_options_give_one_line(
-    bundle: Path,
-    options: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "folder").mkdir()
-    monkeypatch.chdir(tmp_path)  # the checkout may be read-only
-    assert run("replay", *(str(bundle) if option == "BUNDLE" else option for option in options)) == 2
-    text = capsys.readouterr().err
-    assert message in text
-    assert "Traceback" not in text
-    assert len(text.splitlines()) == 1
-
-
-def test_a_bundle_and_its_forecasters_say_what_they_are(bundle: Path) -> None:
+def test_a_bundle_and_its_forecaster_say_what_they_are(bundle: Path) -> None:
     title, rows = describe(str(bundle))
     assert title == f"Onboard bundle {bundle}"
     assert rows["precision"] == "fp32"
     assert rows["steps"] == "50 + 60 of 0.1 s"
     assert rows["agents and lanes"] == "any number"
-    forecaster = OnboardForecaster(bundle)
     opened = f"Bundle({bundle}: small, 6 modes of 60 steps from 50, fp32)"
-    assert repr(forecaster) == f"OnboardForecaster({opened})"
-    stream = StreamingForecaster(forecaster)
-    assert repr(stream).startswith(f"StreamingForecaster({forecaster!r}, LaneMap(0 lane segments")
-    forecast = stream.update(0.0, Detections(["a"], [[0.0, 0.0]]))
-    assert repr(forecast).startswith("OnboardForecast(")
-    assert "modes of 60 steps" in repr(forecast)
+    assert repr(OnboardForecaster(bundle)) == f"OnboardForecaster({opened})"
 
 
 STEPS = 15
 
 
 @pytest.fixture(scope="module")
-def drive(sample_folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    scenario = read_scenario(sample_folders[0])
-    return write_drive(scenario, tmp_path_factory.mktemp("drive") / "drive.mcap", steps=STEPS)
+def drive(sample_scenarios: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_drive(sample_scenarios[0], tmp_path_factory.mktemp("drive") / "drive.mcap", steps=STEPS)
 
 
 def given(folder: Path, drive: Path, bundle: Path) -> list[object]:
@@ -197,14 +162,21 @@ def given(folder: Path, drive: Path, bundle: Path) -> list[object]:
     return ["--tracks", drive, "--map", archive, "--bundle", bundle, "--threads", 1]
 
 
+@pytest.fixture(scope="module")
+def options(sample_folders: list[Path], drive: Path, bundle: Path) -> list[object]:
+    return given(sample_folders[0], drive, bundle)
+
+
 def test_a_drive_becomes_predicted_objects(
-    sample_folders: list[Path], drive: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample_scenarios: list[Scenario],
+    options: list[object],
+    bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder, out = sample_folders[0], tmp_path / "predicted.mcap"
-    scenario = read_scenario(folder)
-    options = given(folder, drive, bundle)
-    assert run("replay", *options, "--out", out, "--min-probability", 0.2) == 0
-    printed = capsys.readouterr().out
+    out = tmp_path / "predicted.mcap"
+    scenario = sample_scenarios[0]
+    printed = output_of(capsys, "replay", *options, "--out", out, "--min-probability", 0.2)
     assert "latency p50, p95, p99" in printed
     assert str(out) in printed
     found = dict(read_back(out, OBJECTS))
@@ -238,20 +210,22 @@ def test_a_map_of_another_frame_is_a_problem(
 
 
 def test_problems_of_a_drive_are_counted(
-    sample_folders: list[Path], bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sample_folders: list[Path],
+    sample_scenarios: list[Scenario],
+    bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A message that is older than those before, and a position that is no number: nothing else is lost."""
-    folder = sample_folders[0]
-    scenario = read_scenario(folder)
+    scenario = sample_scenarios[0]
     messages = [tracked(scenario, step) for step in (0, 1, 2, 1, 3)]
     lost = messages[2]["objects"][0]
     lost["kinematics"]["pose_with_covariance"]["pose"]["position"]["x"] = float("nan")
     times = scenario.timestamps_ns.tolist()
     drive = write_messages(tmp_path / "drive.mcap", messages, times)
-    options = given(folder, drive, bundle)
+    options = given(sample_folders[0], drive, bundle)
     out = tmp_path / "predicted.mcap"
-    assert run("replay", *options, "--out", out) == 0
-    assert "1 times: time went back by" in capsys.readouterr().out
+    assert "1 times: time went back by" in output_of(capsys, "replay", *options, "--out", out)
     found = dict(read_back(out, OBJECTS))
     assert list(found) == times[:4]
     counts = [len(message["objects"]) for message in (*messages[:3], messages[4])]
@@ -262,9 +236,7 @@ def test_problems_of_a_drive_are_counted(
 @pytest.mark.parametrize("suffix", ["jsonl", "mcap"])
 def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
     suffix: str,
-    sample_folders: list[Path],
-    drive: Path,
-    bundle: Path,
+    options: list[object],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -272,35 +244,47 @@ def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
     monkeypatch.setattr(RecordedDrive, "__iter__", lambda drive: iter(()))
     out = tmp_path / f"predicted.{suffix}"
     out.write_text("earlier")
-    assert run("replay", *given(sample_folders[0], drive, bundle), "--out", out) == 2
-    assert f"drive.mcap: has no readable message in {TOPIC}" in capsys.readouterr().err
+    error = error_of(capsys, "replay", *options, "--out", out)
+    assert f"drive.mcap: has no readable message in {TOPIC}" in error
     assert out.read_text() == "earlier"
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("words", "sentence"),
     [
-        (["--out", "a.gif"], "--out: must end in .mcap or .jsonl"),
-        (["--topic", "/clock"], f"must be one of these, is '/clock': {TOPIC}"),
-        (["--frame", "odom"], "objects are in 'map', the map is in 'odom'"),
-        (["--out", "DRIVE"], "--out: is the recording itself"),
-        (["--origin", "48", "9"], "'origin': is for latitudes and longitudes of Lanelet2: Argoverse 2"),
-        (["--scenario", "0a"], "--scenario: cannot be combined with --tracks"),
-        (["--min-probability", "2"], "--min-probability: must be 0 to 1"),
+        ("--bundle nowhere", "make one with trajpred export --out nowhere"),
+        ("--bundle empty", "not a bundle"),
+        ("--bundle BUNDLE --scenario 0012", "0012"),
+        ("--bundle BUNDLE --out film.avi", ".gif, .mp4 or .jsonl"),
+        ("GIVEN --out a.gif", "--out: must end in .mcap or .jsonl"),
+        ("GIVEN --topic /clock", f"must be one of these, is '/clock': {TOPIC}"),
+        ("GIVEN --frame odom", "objects are in 'map', the map is in 'odom'"),
+        ("GIVEN --out DRIVE", "--out: is the recording itself"),
+        ("OF_BAG --out bag/bag.mcap", "--out: is the recording itself"),
+        ("GIVEN --origin 48 9", "'origin': is for latitudes and longitudes of Lanelet2: Argoverse 2"),
+        ("GIVEN --scenario 0a", "--scenario: cannot be combined with --tracks"),
+        ("GIVEN --min-probability 2", "--min-probability: must be 0 to 1"),
     ],
 )
 def test_wrong_options_are_named(
-    sample_folders: list[Path],
+    words: str,
+    sentence: str,
     drive: Path,
     bundle: Path,
+    options: list[object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    sentence: str,
 ) -> None:
-    more = [str(drive) if word == "DRIVE" else word for word in more]
-    for tracks in (drive, drive.parent):
-        assert run("replay", *given(sample_folders[0], tracks, bundle), *more) == 2
-    assert sentence in capsys.readouterr().err
+    """``GIVEN`` stands for options of a drive that can be replayed, ``OF_BAG`` for those of its bag."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)  # the checkout may be read-only
+    of_bag = ["--tracks", as_bag(drive, tmp_path / "bag", StoragePlugin.MCAP), *options[2:]]
+    values = {"GIVEN": options, "OF_BAG": of_bag, "DRIVE": [drive], "BUNDLE": [bundle]}
+    line: list[object] = []
+    for word in words.split():
+        line += values.get(word, [word])
+    assert sentence in error_of(capsys, "replay", *line)
 
 
 def test_lines_have_what_the_stream_reads() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import shapely
 
 from tests.conftest import rejected, rejects, run
 from tests.integrations.scenes import LANE_M, ORIGIN, line, scene, write
-from trajpred import Scenario, load_predictor
-from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, MAX_LENGTH_M, NO_LANE, REACH_M, LaneMap
-from trajpred.data.ragged import Ragged
+from trajpred import Scenario
+from trajpred.data.lane_map import LANE_TYPES, MARK_TYPES, MAX_LENGTH_M, NO_LANE, REACH_M
 from trajpred.data.tracks import EGO_ID, OBJECT_TYPES, TrackCategory
 from trajpred.integrations.scenarionet import discover, read
 from trajpred.sources.windows import Windows
@@ -199,43 +197,6 @@ def test_the_lanes_of_nuscenes(shared: Path, name: str) -> None:
     for sides in (lanes.left_boundary, lanes.right_boundary):
         away = shapely.distance(shapely.points(sides.values), edges)
         assert np.quantile(away, 0.9) < 0.1
-
-
-def test_lane_following_uses_the_links(shared: Path) -> None:
-    """Its error on real scenes grows without them, and is less than that of constant velocity."""
-    errors: dict[str, list[float]] = {"links": [], "none": [], "constant": []}
-    following = load_predictor("lane_following")
-    constant = load_predictor("constant_velocity")
-    for name in NUSCENES:
-        for scenario in scenarios(nuscenes(shared, name), Windows(observe_s=2, every_s=2)):
-            bare = replace(scenario, map=unlinked(scenario.map))
-            for key, [forecast], one in (
-                ("links", following([scenario]), scenario),
-                ("none", following([bare]), bare),
-                ("constant", constant([scenario]), scenario),
-            ):
-                errors[key] += final_errors(one, forecast)
-    mean = {key: float(np.mean(values)) for key, values in errors.items()}
-    assert mean["links"] < 0.9 * mean["none"]
-    assert mean["links"] < 0.6 * mean["constant"]
-
-
-def unlinked(lanes: LaneMap) -> LaneMap:
-    none = Ragged.from_rows([[]] * len(lanes), dtype=np.int64)
-    return replace(lanes, successors=none, predecessors=none)
-
-
-def final_errors(scenario: Scenario, forecast: Any) -> list[float]:
-    """The least final error of each vehicle that moves."""
-    tracks = scenario.tracks
-    errors: list[float] = []
-    for track, modes in zip(forecast.track_id, forecast.trajectory, strict=True):
-        row = tracks.index(track)
-        is_vehicle = OBJECT_TYPES[tracks.object_type[row]] in ("vehicle", "bus")
-        now, last = tracks.position[row, [scenario.num_observed - 1, -1]]
-        if tracks.valid[row, -1] and is_vehicle and np.hypot(*(last - now)) > 3:
-            errors.append(float(np.hypot(*(modes[:, -1] - last).T).min()))
-    return errors
 
 
 # ------------------------------------------------------------------------------------------ data bases

@@ -6,6 +6,7 @@ import gzip
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -81,6 +82,10 @@ def with_comments(table: str) -> bytes:
     return "\n".join(["# made by hand", "", "# rate: 10", head, first_row, "# a pause", *others]).encode()
 
 
+def german(table: str) -> str:
+    return table.replace(",", ";").replace(".", ",")
+
+
 @pytest.mark.parametrize(
     ("name", "form"),
     [
@@ -89,11 +94,8 @@ def with_comments(table: str) -> bytes:
         ("a.txt", lambda table: table.replace(",", "  ").encode("utf-16")),
         ("a.csv.gz", lambda table: gzip.compress(table.encode())),
         ("a.csv", with_comments),
-        ("a.csv", lambda table: table.replace(",", ";").replace(".", ",").encode()),
-        (
-            "a.csv",
-            lambda table: re.sub(r"([^,\n]+)", r'"\1"', table).replace(",", ";").replace(".", ",").encode(),
-        ),
+        ("a.csv", lambda table: german(table).encode()),
+        ("a.csv", lambda table: re.sub(r"([^;\n]+)", r'"\1"', german(table)).encode()),
         ("a.tsv", lambda table: table.replace(",", "\t").replace(".", ",").encode()),
         ("a.txt", lambda table: table.replace(",", " ").replace(".", ",").encode()),
         ("a.csv", lambda table: table.replace("\n", "\r\n").encode()),
@@ -296,69 +298,120 @@ def test_a_file_is_read_alone_and_two_exports_are_a_question(folder: Path) -> No
     rejects(r"a.parquet and a.csv are one recording: name one of them", SOURCE.scenarios, folder, options)
 
 
-#: A row of each preset from a car's number, frame, x, y, heading, vx, vy; the lines before; the file's name.
-PRESETS: dict[str, tuple[str, str, Callable[..., str]]] = {
-    "sumo": (
+@dataclass(frozen=True)
+class PresetFile:
+    """A file as a preset's repository writes it: ``row(number, frame, time, x, y, heading, vx, vy)``."""
+
+    name: str
+    #: The lines before the rows.
+    head: str
+    rate: float
+    #: Types of cars with even and odd numbers.
+    kinds: tuple[str, str]
+    row: Callable[..., str]
+    sized: bool = False
+
+
+PRESETS = {
+    "sumo": PresetFile(
         "fcd.csv",
         "timestep_time;vehicle_angle;vehicle_id;vehicle_lane;vehicle_pos;vehicle_slope;vehicle_speed;"
         "vehicle_type;vehicle_x;vehicle_y\n0.00;;;;;;;;;\n0.10;;;;;;;;;",
-        lambda n, k, x, y, h, vx, vy: (
-            f"{k / 10:.2f};{np.degrees(np.pi / 2 - h) % 360:.2f};{n};-37_0;5.10;0.00;8.00;DEFAULT_VEHTYPE;"
+        10,
+        ("vehicle", "vehicle"),
+        lambda n, k, t, x, y, h, vx, vy: (
+            f"{t:.2f};{np.degrees(np.pi / 2 - h) % 360:.2f};{n};-37_0;5.10;0.00;8.00;DEFAULT_VEHTYPE;"
             f"{x:.3f};{y:.3f}"
         ),
     ),
-    "sind": (
+    "sind": PresetFile(
         "Veh_smoothed_tracks.csv",
         "track_id,frame_id,timestamp_ms,agent_type,x,y,vx,vy,yaw_rad,heading_rad,length,width,ax,ay,v_lon,v_lat,a_lon,a_lat",
-        lambda n, k, x, y, h, vx, vy: (
-            f"{n},{k},{100.1 * k},car,{x},{y},{vx},{vy},{h},{h},4.5,1.8,0,0,8,0,0,0"
+        1000 / 100.1,
+        ("vehicle", "vehicle"),
+        lambda n, k, t, x, y, h, vx, vy: (
+            f"{n},{k},{1000 * t},car,{x},{y},{vx},{vy},{h},{h},4.5,1.8,0,0,8,0,0,0"
         ),
+        sized=True,
     ),
-    "pedpy": (
+    "pedpy": PresetFile(
         "040.txt",
         "# PeTrack project: 040.pet\n# framerate: 25 fps\n# id frame x/m y/m z/m",
-        lambda n, k, x, y, h, vx, vy: f"{n}\t{k}\t{x}\t{y}\t1.76",
+        25,
+        ("pedestrian", "pedestrian"),
+        lambda n, k, t, x, y, h, vx, vy: f"{n}\t{k}\t{x}\t{y}\t1.76",
     ),
-    "citr": (
+    "citr": PresetFile(
         "front_01_traj_veh_filtered.csv",
         "id,frame,label,x_est,y_est,psi_est,vel_est",
-        lambda n, k, x, y, h, vx, vy: f"{n},{k},veh,{x},{-y},{-h},8.0",
+        29.97,
+        ("vehicle", "vehicle"),
+        lambda n, k, t, x, y, h, vx, vy: f"{n},{k},veh,{x},{-y},{-h},8.0",
     ),
-}  # fmt: skip
+    "ngsim": PresetFile(
+        "drive.csv",
+        "Vehicle_ID,Frame_ID,Global_Time,Local_X,Local_Y,v_Length,v_Width,v_Class,Location",
+        10,
+        ("motorcyclist", "vehicle"),
+        lambda n, k, t, x, y, h, vx, vy: (
+            f"{n},{k},{1118846980200 + t * 1000:.0f},{x / 0.3048},{y / 0.3048},"
+            f"{4.5 / 0.3048},{1.8 / 0.3048},{1 + n % 2},us-101"
+        ),
+        sized=True,
+    ),
+    "nuscenes": PresetFile(
+        "drive.csv",
+        "scene_token,instance_token,timestamp,translation_x,translation_y,width,length,yaw,category_name",
+        2,
+        ("motorcyclist", "vehicle"),
+        lambda n, k, t, x, y, h, vx, vy: (
+            f"scene,{n},{1531883530000000 + t * 1e6:.0f},{x},{y},1.8,4.5,{h},"
+            f"vehicle.{('motorcycle', 'car')[n % 2]}"
+        ),
+        sized=True,
+    ),
+    "waymo": PresetFile(
+        "drive.csv",
+        "scenario_id,timestamps_seconds,id,object_type,center_x,center_y,length,width,heading,velocity_x,velocity_y",
+        10,
+        ("cyclist", "vehicle"),
+        lambda n, k, t, x, y, h, vx, vy: f"a1b2,{t},{n},{(3, 1)[n % 2]},{x},{y},4.5,1.8,{h},{vx},{vy}",
+        sized=True,
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("preset", "rate"), [("sumo", 10), ("sind", 1000 / 100.1), ("pedpy", 25), ("citr", 29.97)]
-)
-def test_presets_are_read_as_their_repositories_write_them(preset: str, rate: float, folder: Path) -> None:
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_read_as_their_repositories_write_them(preset: str, folder: Path) -> None:
     """Column names, units and comments are those of the sources that docs/how-to/own-data.md names."""
-    name, head, row = PRESETS[preset]
-    lines = [head]
+    file = PRESETS[preset]
+    lines = [file.head]
     for n in range(1, 4):
-        for k in range(int(13 * rate)):
-            h = n + 8 * k / rate / 30
-            lines.append(row(n, k, 30 * np.sin(h), -30 * np.cos(h), h, 8 * np.cos(h), 8 * np.sin(h)))
-    (folder / name).write_text("\n".join(lines) + "\n")
-    scenario = first(folder / name, TableOptions(preset=preset))
+        for k in range(int(13 * file.rate)):
+            t = k / file.rate
+            h = n + 8 * t / 30
+            lines.append(file.row(n, k, t, 30 * np.sin(h), -30 * np.cos(h), h, 8 * np.cos(h), 8 * np.sin(h)))
+    (folder / file.name).write_text("\n".join(lines) + "\n")
+    scenario = first(folder / file.name, TableOptions(preset=preset, step_s=0.5 if file.rate == 2 else 0.1))
     tracks = scenario.tracks
-    number = np.array([float(name.removeprefix("veh")) for name in tracks.track_id])
+    number = np.array([int(name.removeprefix("veh")) for name in tracks.track_id])
     heading = number[:, None] + 8 * scenario.timestamps_ns / 1e9 / 30
     expected = 30 * np.stack((np.sin(heading), -np.cos(heading)), -1)
     np.testing.assert_allclose(tracks.position, expected, atol=0.03)
-    assert np.cos(tracks.heading - heading)[:, 12:].min() > 0.98
-    kind = "pedestrian" if preset == "pedpy" else "vehicle"
-    assert {OBJECT_TYPES[code] for code in tracks.object_type} == {kind}
+    moving = np.s_[:, 12:]  # velocities and headings that are not given are causal estimates
+    assert np.cos(tracks.heading - heading)[moving].min() > 0.98
+    np.testing.assert_allclose(np.hypot(*tracks.velocity[moving].T), 8, rtol=0.05)
+    size = [4.5, 1.8] if file.sized else [np.nan, np.nan]
+    np.testing.assert_allclose(tracks.size, [size] * 3)
+    assert [OBJECT_TYPES[code] for code in tracks.object_type] == [file.kinds[n % 2] for n in number]
 
 
 def test_tracks_of_both_files_of_citr_stay_apart(folder: Path) -> None:
     walk = [f"1,{k},ped,{k / 30},0,1,0" for k in range(400)]
     drive = [f"1,{k},veh,{k / 10},9,0,3" for k in range(400)]
-    (folder / "x_traj_ped_filtered.csv").write_text(
-        "\n".join(["id,frame,label,x_est,y_est,vx_est,vy_est", *walk])
-    )
-    (folder / "x_traj_veh_filtered.csv").write_text(
-        "\n".join(["id,frame,label,x_est,y_est,psi_est,vel_est", *drive])
-    )
+    for kind, states, rows in (("ped", "vx_est,vy_est", walk), ("veh", "psi_est,vel_est", drive)):
+        lines = [f"id,frame,label,x_est,y_est,{states}", *rows]
+        (folder / f"x_traj_{kind}_filtered.csv").write_text("\n".join(lines))
     tracks = first(folder / "x", TableOptions(preset="citr")).tracks
     assert tracks.track_id.tolist() == ["ped1", "veh1"]
     assert [OBJECT_TYPES[code] for code in tracks.object_type] == ["pedestrian", "vehicle"]

@@ -30,9 +30,7 @@ def metric(registries: None) -> Metric:
     return median
 
 
-def test_registered_metric_appears_in_tables_and_json(
-    metric: Metric, store_path: Path, tmp_path: Path
-) -> None:
+def test_registered_metrics_are_in_tables_and_json(metric: Metric, store_path: Path, tmp_path: Path) -> None:
     result = evaluate(Scattered(), ScenarioStore(store_path, "val"), progress=False)
     write_results(tmp_path / "results.json", result)
     written = json.loads((tmp_path / "results.json").read_text())

@@ -50,9 +50,7 @@ def test_a_scene_alone_moved_and_turned_has_the_forecast_that_it_has_in_a_batch_
             np.testing.assert_allclose(found.probability, forecast.probability, rtol=0, atol=1e-3)
 
 
-def test_the_prediction_depends_on_the_map_and_on_its_position(
-    model: LitForecaster, real: list[Scenario]
-) -> None:
+def test_the_prediction_depends_on_the_map_and_its_pose(model: LitForecaster, real: list[Scenario]) -> None:
     """The invariance above is not met by ignoring the input."""
     beside_the_map = moved(real[0], (0.5, 0.5), 0.0, map_too=False)
     without_map = replace(real[0], map=LaneMap())
@@ -168,9 +166,7 @@ def test_other_lengths_and_time_steps_are_rejected(model: LitForecaster) -> None
 
 
 @pytest.mark.parametrize("encoder", ["SceneEncoder", "GraphTransformerSceneEncoder", "StarSceneEncoder"])
-def test_batches_of_pyg_s_own_loader_are_forecast_as_those_of_the_project(
-    real: list[Scenario], encoder: str
-) -> None:
+def test_batches_of_pyg_s_loader_are_forecast_like_ours(real: list[Scenario], encoder: str) -> None:
     forecaster = small_model(
         encoder={"class_path": f"trajpred.model.{encoder}", "init_args": {"dim": 32, "heads": 4}}
     ).forecaster.eval()
@@ -247,10 +243,7 @@ PATH = torch.ones(4, 6, 60, 2)
 @pytest.mark.parametrize(
     ("replaced", "sentence"),
     [
-        (
-            {"trajectory": torch.ones(9, 6, 60, 2)},
-            r"trajectory [agents, modes, horizon, 2] = [4, 6, 60, 2], ",
-        ),
+        ({"trajectory": torch.ones(9, 6, 60, 2)}, "trajectory [agents, modes, horizon, 2] = [4, 6, 60, 2], "),
         ({"trajectory": PATH[:, :, :-1]}, "returned [4, 6, 59, 2], see docs/how-to/own-model.md"),
         ({"scale": None}, "must return scale [agents, modes, horizon, 2] = [4, 6, 60, 2], returned none"),
         ({"scale": PATH[..., 0]}, "returned [4, 6, 60]"),
@@ -261,9 +254,7 @@ PATH = torch.ones(4, 6, 60, 2)
         ({"scale": -PATH}, "returned scale that is not positive"),
     ],
 )
-def test_what_a_decoder_returns_is_checked(
-    replaced: dict[str, Any], sentence: str, real: list[Scenario]
-) -> None:
+def test_decoder_outputs_are_checked(replaced: dict[str, Any], sentence: str, real: list[Scenario]) -> None:
     decoder = Returning().train()
     batch = batch_of(real[:1])
     tokens = SceneEncoder(16, 2, 1).encode(batch)
@@ -288,9 +279,7 @@ def test_what_a_decoder_returns_is_checked(
         (TupleDecoder, "TupleDecoder must return a Prediction, returned a tuple"),
     ],
 )
-def test_a_part_that_cannot_be_used_is_named(
-    part: type[nn.Module], sentence: str, real: list[Scenario]
-) -> None:
+def test_unusable_parts_are_named(part: type[nn.Module], sentence: str, real: list[Scenario]) -> None:
     encoder: Any = part(dim=16) if issubclass(part, TokenEncoder) else SceneEncoder(16, 2, 1)
     decoder: Any = part(dim=16) if issubclass(part, SceneDecoder) else HeadDecoder(dim=16)
     caught = rejects("", lambda: Forecaster(encoder, decoder).forecast(batch_of(real[:1])))

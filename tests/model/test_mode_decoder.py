@@ -85,9 +85,7 @@ def test_constant_velocity_counts_from_the_last_observation_in_each_scene_s_step
     assert path[..., 1].abs().max() < 1e-5
 
 
-def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agent(
-    real: list[Scenario],
-) -> None:
+def test_joint_futures_have_probabilities_of_scenes_marginal_ones_of_agents(real: list[Scenario]) -> None:
     forecaster = small_model().forecaster
     batch = batch_of(real)
     with torch.inference_mode():
@@ -105,9 +103,7 @@ def test_joint_futures_have_one_probability_per_scene_and_marginal_ones_per_agen
 
 @pytest.mark.parametrize("evaluation", ["dense", "edges"])
 @pytest.mark.parametrize("rows", [[3, 4, 40], []], ids=str)
-def test_a_subset_of_agents_is_predicted_as_within_all(
-    real: list[Scenario], evaluation: str, rows: list[int]
-) -> None:
+def test_some_agents_are_predicted_as_in_all(real: list[Scenario], evaluation: str, rows: list[int]) -> None:
     model = small_model()
     batch = batch_of(real)
     subset = torch.tensor(rows, dtype=torch.long)
@@ -271,8 +267,7 @@ def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
     with pytest.raises(DataError, match="anchors': the model reads 60 steps, the batch has 0: build it"):
         anchored_model().forecaster.forecast(batch_of(real[:1]))
     scene = SceneConfig(FeatureConfig(anchor_steps=7))
-    with pytest.raises(DataError, match="anchor_steps': is 7, the model reads 0"):
-        Forecaster(SceneEncoder(), ModeDecoder(), scene=scene)
+    rejects("anchor_steps': is 7, the model reads 0", Forecaster, SceneEncoder(), ModeDecoder(), scene=scene)
     assert Forecaster(SceneEncoder(), ModeDecoder(starts=["lanes"])).scene.features.anchor_steps == 60
 
 
@@ -289,9 +284,7 @@ def test_bernstein_curves_equal_de_casteljau_s(degree: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("per_agent", [1, 6])
-def test_a_mode_is_connected_to_its_agent_and_to_its_scene_within_the_radius(
-    real: list[Scenario], per_agent: int
-) -> None:
+def test_a_mode_is_connected_to_its_agent_and_nearby_nodes(real: list[Scenario], per_agent: int) -> None:
     batch = batch_of(real)
     graph = TokenGraph.of(batch)
     agent = batch["agent"]

@@ -172,9 +172,7 @@ def test_any_observation_pattern_and_sparse_scenes_give_finite_values_and_gradie
 
 
 @each_system
-def test_so_does_every_system_and_it_computes_in_float64_on_request(
-    path: Path, decoder: dict[str, Any]
-) -> None:
+def test_so_does_every_system_also_in_float64(path: Path, decoder: dict[str, Any]) -> None:
     model = small(path, **decoder).train()
     batch = build_batch([crowd(0), straight(1)], model.scene)
     assert_finite(model, batch)

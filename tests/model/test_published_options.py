@@ -66,28 +66,11 @@ VALUES: dict[str, dict[str, list[Any]]] = {
     },
 }
 #: Arguments of the operators that follow from the scenes or from the encoder's own: widths, tables, names.
-FIXED = {
-    "in_",
-    "out",
-    "ein",
-    "heads",
-    "num_heads",
-    "per_head_channels",
-    "receiver_feature",
-    "name",
-    "receiver_channels",
-    "sender_node_channels",
-    "sender_edge_channels",
-    "num_encoder_layers",
-    "embedding_dim",
-    "num_attention_heads",
-    "channels",
-    "in_channels",
-    "edge_channels",
-    "dim",
-    "layers",
-    "options",
-}
+FIXED = (
+    "in_ out ein heads num_heads per_head_channels receiver_feature name receiver_channels dim layers "
+    "options sender_node_channels sender_edge_channels num_encoder_layers embedding_dim num_attention_heads "
+    "channels in_channels edge_channels"
+)
 #: The operator to which an encoder passes further options (``**options``).
 OPERATORS: dict[str, type[nn.Module]] = {
     "MultiHeadAttentionSceneEncoder": MultiHeadAttentionConv,
@@ -105,7 +88,7 @@ def parameters(encoder: str) -> dict[str, Parameter]:
     if encoder in OPERATORS:
         named.update(signature(OPERATORS[encoder]).parameters)
     named.update(signature(kind).parameters)
-    return {name: parameter for name, parameter in named.items() if name not in FIXED}
+    return {name: parameter for name, parameter in named.items() if name not in FIXED.split()}
 
 
 def values(encoder: str) -> dict[str, list[Any]]:

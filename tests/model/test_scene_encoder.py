@@ -48,9 +48,7 @@ def test_steps_that_were_never_observed_change_nothing_where_they_are_masked(ste
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_a_token_depends_on_what_lies_within_as_many_edges_as_layers(
-    real: list[Scenario], layers: int
-) -> None:
+def test_a_token_depends_on_nodes_as_many_edges_away_as_layers(real: list[Scenario], layers: int) -> None:
     encoder = SceneEncoder(dim=32, heads=4, layers=layers).eval()
     batch = batch_of(real[-1:])
     source = 0
@@ -230,9 +228,7 @@ def test_completion_reconstructs_masked_steps_only(real: list[Scenario]) -> None
     assert StarSceneEncoder(16, 2, 1).auxiliary_losses(batch) == {}
 
 
-def test_stars_attend_to_nothing_that_is_missing(
-    real: list[Scenario], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stars_attend_to_nothing_missing(real: list[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that were not observed and sectors without a neighbour change no token."""
     encoder = small(ROOT / "configs" / "model" / "gat_star.yaml").forecaster.encoder.eval()
     batch = batch_of(real[:2])

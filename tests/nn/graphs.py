@@ -65,9 +65,8 @@ def in_form(edges: Edges, form: str) -> Edges:
     S = edges.senders.num_nodes
     receiver, sender = torch.ones(R, S).nonzero().T
     cell = edges.index[1] * S + edges.index[0]
-    bias = torch.full((len(edges.bias), R * S), LOWEST, dtype=edges.bias.dtype).index_copy(
-        1, cell, edges.bias
-    )
+    none = torch.full((len(edges.bias), R * S), LOWEST, dtype=edges.bias.dtype)
+    bias = none.index_copy(1, cell, edges.bias)
     reached = reached_by(receiver, R, bias[0] > LOWEST)
     return replace(edges, index=torch.stack((sender, receiver)), bias=bias, reached=reached, dense=True)
 

@@ -44,9 +44,7 @@ def values_and_gradients(out: Tensor, reached: Tensor, wanted: tuple[Tensor, ...
     ids=["ragged", "one scene", "no senders", "a scene without receivers"],
 )
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_values_and_gradients_equal_a_loop(
-    form: str, scenes: tuple[tuple[int, int], ...], share: float
-) -> None:
+def test_attention_equals_a_loop(form: str, scenes: tuple[tuple[int, int], ...], share: float) -> None:
     if form == "pairs" and len(scenes) > 1:
         return  # all pairs are those of one scene
     graph = ragged(scenes, share, torch.float64)

@@ -27,11 +27,7 @@ from trajpred.sources.argoverse2 import archive_of
 
 SOURCE = ROOT / "tools" / "onboard_cpp"
 #: CMake's messages about what a machine may lack; any other failure is one of the library.
-MISSING = (
-    "nlohmann_json was not found",
-    "No CMAKE_CXX_COMPILER could be found",
-    "ONNX Runtime was not found",
-)
+MISSING = ("nlohmann_json was not found", "No CMAKE_CXX_COMPILER could be", "ONNX Runtime was not found")
 DTYPES: dict[str, Any] = {"float32": np.float32, "int64": np.int64, "bool": np.bool_}
 #: What is the same for an update, besides the arrays.
 FACTS = ("track_id", "not_predicted", "fallback", "warnings", "encoded")

@@ -101,9 +101,7 @@ def test_whole_scenes_of_the_sample(
 
 
 @pytest.mark.parametrize("rows", [[0], [7], pytest.param(range(16), marks=pytest.mark.slow)], ids=str)
-def test_every_update_of_a_drive(
-    compare: Compare, sample_scenarios: list[Scenario], rows: Sequence[int]
-) -> None:
+def test_updates_of_a_drive(compare: Compare, sample_scenarios: list[Scenario], rows: Sequence[int]) -> None:
     """The first 60, or all of every scenario."""
     for row in rows:
         scenario = sample_scenarios[row]

@@ -60,9 +60,7 @@ def test_tokens_and_poses_are_the_models(
         assert np.linalg.norm(points - position, axis=1).min() <= np.linalg.norm(np.ptp(points, axis=0))
 
 
-def test_an_encoder_is_freed_without_the_garbage_collector(
-    encoder_bundle: Path, scenes: list[Scenario]
-) -> None:
+def test_an_encoder_is_freed_without_collector(encoder_bundle: Path, scenes: list[Scenario]) -> None:
     """A session that waits for the collector is freed in whatever process forks next, where it hangs."""
     encoder = OnboardEncoder(encoder_bundle, threads=1)
     encoder.encode(ScenarioBatch.of(scenes[:1]))

@@ -103,9 +103,7 @@ def test_targets(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -
     assert found.track_id.tolist() == names[:1]
 
 
-def test_scenes_that_do_not_fit_are_rejected(
-    shared_forecaster: OnboardForecaster, scenes: list[Scenario]
-) -> None:
+def test_unfit_scenes_are_rejected(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -> None:
     scenario = scenes[0]
     slow = replace(scenario, timestamps_ns=2 * scenario.timestamps_ns)
     for field, given in (("step_s", [slow]), ("scene", scenes[:2])):
@@ -158,9 +156,7 @@ def test_a_rule_for_a_history_of_one_step_keeps_the_step() -> None:
     np.testing.assert_allclose(found.trajectory[0, 0, :, 0], [2, 4, 6, 8], atol=1e-9)
 
 
-def test_each_lane_is_encoded_once(
-    forecaster: OnboardForecaster, bundle: Path, scenes: list[Scenario]
-) -> None:
+def test_lanes_are_encoded_once(forecaster: OnboardForecaster, bundle: Path, scenes: list[Scenario]) -> None:
     """Only new and changed lanes are encoded; another map object with known lanes is not."""
     scenario = scenes[1]
     first = forecaster.forecast(ScenarioBatch.of([scenario]))

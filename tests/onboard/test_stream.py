@@ -496,9 +496,7 @@ def test_masks_tensors_and_bytes_are_read(stream: StreamingForecaster) -> None:
         Detections(["a"], [(1.0, 2.0)], object_type=7),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_detections_or_of_the_wrong_shape_is_omitted(
-    stream: StreamingForecaster, bad: Any
-) -> None:
+def test_what_is_no_detections_or_of_wrong_shape_is_omitted(stream: StreamingForecaster, bad: Any) -> None:
     drive(stream)
     found = stream.update(0.6, bad)
     assert "omitted" in warnings(found)

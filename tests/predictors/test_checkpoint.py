@@ -71,9 +71,7 @@ def test_a_scene_in_which_nobody_was_seen_of_late_has_no_futures(sample_scenario
         assert [size == 0 for size in sizes] == [scenario is lost for scenario in scenarios]
 
 
-def test_joint_forecasts_are_worlds(
-    checkpoint: Path, sample_scenarios: list[Scenario], tmp_path: Path
-) -> None:
+def test_joint_modes_are_worlds(checkpoint: Path, sample_scenarios: list[Scenario], tmp_path: Path) -> None:
     [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
     assert found.is_joint
     assert len(found.track_id) > 1
@@ -82,9 +80,7 @@ def test_joint_forecasts_are_worlds(
     rejects("cannot be merged", load_ensemble, [checkpoint, checkpoint], joint=True)
 
 
-def test_ensemble_contains_the_modes_of_all_members(
-    model: CheckpointPredictor, sample_scenarios: list[Scenario]
-) -> None:
+def test_ensembles_contain_all_modes(model: CheckpointPredictor, sample_scenarios: list[Scenario]) -> None:
     members = [model, model.mirrored(), load_predictor("constant_velocity")]
     [merged] = EnsemblePredictor(members, modes=100)(sample_scenarios[:1])
     assert merged.trajectory.shape[1] == 13
@@ -189,7 +185,7 @@ def two_cars(observed: int, step_s: float, future: int, with_map: bool) -> Scena
 
 @pytest.mark.parametrize("with_map", [True, False])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_every_window_is_predicted_on_its_own_grid(
+def test_windows_are_predicted_on_their_grid(
     name: str, window: tuple[int, float, int], with_map: bool
 ) -> None:
     predictor = load_predictor(name)

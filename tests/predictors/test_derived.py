@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from trajpred.data.forecast import Forecast
 from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
@@ -52,8 +52,7 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
         with pytest.raises(DataError, match=r"must be more than 0 and at most the 5 s of the scenarios"):
             perturbed(steady, None, [seconds])[0]([scenario])
     for names in (["noise", "fog"], ["all", "fog"], ["noise+fog"]):
-        with pytest.raises(DataError, match="'fog' is not one of no-map"):
-            perturbed(steady, names)
+        rejects("'fog' is not one of no-map", perturbed, steady, names)
 
 
 def streamed(scenario: Scenario, **options: float) -> StreamedForecast:
@@ -99,8 +98,7 @@ def test_no_update_before_the_focal_track_is_seen(scenario: Scenario) -> None:
     ],
 )
 def test_impossible_updates_are_rejected(options: dict[str, float], problem: str, scenario: Scenario) -> None:
-    with pytest.raises(DataError, match=problem):
-        streamed(scenario, **options)
+    rejects(problem, streamed, scenario, **options)
 
 
 def test_predictions_files_are_rejected(store_path: Path, tmp_path: Path) -> None:
@@ -108,8 +106,7 @@ def test_predictions_files_are_rejected(store_path: Path, tmp_path: Path) -> Non
     predict(load_predictor("constant_velocity"), ScenarioStore(store_path, "val"), out, progress=False)
     file = load_predictor(out)
     for one in (file, EnsemblePredictor([load_predictor("lane_following"), file])):
-        with pytest.raises(DataError, match="a predictions file contains one update only"):
-            StreamedPredictor(one)
+        rejects("a predictions file contains one update only", StreamedPredictor, one)
 
 
 def test_compared_predictors_forecast_the_seconds_of_the_shortest(scenario: Scenario) -> None:
@@ -146,9 +143,7 @@ class SomeTracks(Predictor):
         return forecasts
 
 
-def test_what_a_predictor_leaves_out_is_predicted_at_constant_velocity(
-    sample_scenarios: list[Scenario],
-) -> None:
+def test_what_is_left_out_is_predicted_at_constant_velocity(sample_scenarios: list[Scenario]) -> None:
     scenarios = [scenario for scenario in sample_scenarios if scenario.has_future][:3]
     predictor = SomeTracks()
     predictor.left_out = (scenarios[1].scenario_id,)
@@ -168,5 +163,4 @@ def test_what_a_predictor_leaves_out_is_predicted_at_constant_velocity(
                 assert (found == other.trajectory[row]).all()
                 assert forecast.probability[places[name]][0] == 1
     predictor.last_step = -1
-    with pytest.raises(DataError, match="steps': must be 60 of scenario"):
-        completed(predictor(scenarios)[0], scenarios[0])
+    rejects("steps': must be 60 of scenario", completed, predictor(scenarios)[0], scenarios[0])

@@ -130,11 +130,8 @@ def path_weights(lanes: LaneMap, position: tuple[float, float], reach: float) ->
     """Weights of the paths of an agent that heads along the x axis, by the side on which they end."""
     paths = paths_of_one(lanes, np.array([position]), reach)
     aside = paths.curve[:, -1, 1] - paths.curve[:, 0, 1]
-    return {
-        "ahead": paths.weight[np.abs(aside) < 1],
-        "left": paths.weight[aside > 1],
-        "right": paths.weight[aside < -1],
-    }
+    sides = {"ahead": np.abs(aside) < 1, "left": aside > 1, "right": aside < -1}
+    return {side: paths.weight[rows] for side, rows in sides.items()}
 
 
 @pytest.mark.parametrize(("x", "matches"), [(0.0, 1), (10.0, 2)])

@@ -78,9 +78,7 @@ def test_the_future_is_not_used(sample_scenarios: list[Scenario], baseline: Base
 
 @each_baseline
 @pytest.mark.parametrize("num_observed", [1, 10])
-def test_tracks_observed_once_go_straight_and_unobserved_ones_are_omitted(
-    num_observed: int, baseline: Baseline
-) -> None:
+def test_tracks_observed_once_go_straight_others_are_omitted(num_observed: int, baseline: Baseline) -> None:
     path = np.full((2, 20, 2), np.nan)
     path[0, num_observed - 1] = path[1, 15] = [5.0, 6.0]
     velocity = np.broadcast_to([3.0, 4.0], (2, 20, 2))

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, equal, rejects, run
+from tests.conftest import ROOT, equal, output_of, rejects
 from tests.scenes import hidden
 from tests.viz.scenes import make_scenario
 from trajpred.data.lane_map import LaneMap
@@ -159,8 +159,7 @@ def test_noise_has_the_size_of_its_name(scenario: Scenario) -> None:
 
 
 def test_help_and_page_name_every_perturbation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("stress", "--help") == 0
-    text = capsys.readouterr().out
+    text = output_of(capsys, "stress", "--help")
     page = (ROOT / "docs" / "how-to" / "evaluate.md").read_text("utf-8")
     assert [name for name in PERTURBATIONS if name not in text] == []
     assert [name for name in PERTURBATIONS if f"| `{name}` |" not in page] == []

@@ -105,11 +105,7 @@ def test_scenarios_without_a_future_are_predicted(store_path: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [
-        ({"out": Path("p.csv")}, "parquet"),
-        ({"limit": 0}, "positive"),
-        ({"agents": "scored"}, "need joint futures"),
-    ],
+    [({"out": Path("p.csv")}, "parquet"), ({"limit": 0}, "positive"), ({"agents": "scored"}, "need joint")],
 )
 def test_impossible_arguments_are_rejected(
     store_path: Path, tmp_path: Path, wrong: dict[str, Any], message: str

@@ -10,10 +10,8 @@ import numpy as np
 from tests.conftest import ROOT
 
 SHIPPED = ROOT / "datasets" / "argoverse1"
-MAPS = {
-    "MIA": "pruned_argoverse_MIA_10316_vector_map.xml",
-    "PIT": "pruned_argoverse_PIT_10314_vector_map.xml",
-}
+NUMBERS = {"MIA": 10316, "PIT": 10314}
+MAPS = {city: f"pruned_argoverse_{city}_{number}_vector_map.xml" for city, number in NUMBERS.items()}
 HEADER = ["TIMESTAMP", "TRACK_ID", "OBJECT_TYPE", "X", "Y", "CITY_NAME"]
 Row = list[Any]
 

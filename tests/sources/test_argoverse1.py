@@ -357,9 +357,7 @@ LINES = [HEADER, *made_rows()]
         (b"\xff\xfe\x00", None, None),
     ],
 )
-def test_invalid_sequences_are_named(
-    tmp_path: Path, rows: Any, field: str | None, message: str | None
-) -> None:
+def test_bad_sequences_are_named(tmp_path: Path, rows: Any, field: str | None, message: str | None) -> None:
     path = write(tmp_path, rows)
     rejected(lambda: read_scenario(path), "val/data/7.csv", field, message)
 
@@ -438,11 +436,8 @@ def test_invalid_packs_are_named(tmp_path: Path) -> None:
 
 def test_the_shipped_splits() -> None:
     found = discover(SHIPPED)
-    assert {split: len(sequences) for split, sequences in found.items()} == {
-        "train": 7377,
-        "val": 4007,
-        "test": 0,
-    }
+    numbers = {split: len(sequences) for split, sequences in found.items()}
+    assert numbers == {"train": 7377, "val": 4007, "test": 0}
     scenario = read(found["train"][-1])
     assert scenario.has_future
     assert len(scenario.map) > 0

@@ -236,7 +236,7 @@ def test_interrupted_runs_continue(server: Server, tmp_path: Path, stop: str) ->
     assert tree(out) == FILES
 
 
-def test_the_command_reports_what_failed(
+def test_the_command_reports_failures(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An object that was deleted after it was listed."""

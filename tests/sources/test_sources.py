@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, install_package, rejects, run
+from tests.conftest import ROOT, error_of, install_package, output_of, rejects, run
 from trajpred.cli.info import describe
 from trajpred.data.registry import load_plugin
 from trajpred.sources import SOURCES, Source, find_source
@@ -119,10 +119,7 @@ def test_registered_sources_are_found(site: Path) -> None:
     ("name", "message"),
     [
         ("other", "unknown source 'other'; known: argoverse1, argoverse2, argoverse2-sensor, "),
-        (
-            "absent_module:X",
-            "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'absent_module')",
-        ),
+        ("absent_module:X", "'absent_module:X' cannot be loaded (ModuleNotFoundError: No module named 'abs"),
         ("broken_one:X", "'broken_one:X' cannot be loaded (RuntimeError: no licence)"),
         ("leaving:X", "'leaving:X' cannot be loaded (SystemExit: 3)"),
         ("good_one:ABSENT", "'good_one:ABSENT' cannot be loaded (AttributeError"),
@@ -146,8 +143,7 @@ def test_options_of_a_source_are_options_of_prepare(
     raw.mkdir()
     (raw / "a").touch()
     source = ["--source", "my_lab_options:SOURCE"]
-    assert run("prepare", *source, "--help") == 0
-    assert "--steps INT" in (page := capsys.readouterr().out)
+    assert "--steps INT" in (page := output_of(capsys, "prepare", *source, "--help"))
     assert "Number of steps." in page
     command = [*source, "--raw", raw, "--store", tmp_path / "store", "--workers", 1]
     assert run("prepare", *command, "--steps", 7) == 0
@@ -157,6 +153,4 @@ def test_options_of_a_source_are_options_of_prepare(
     assert "--steps 7" in prepare_command(tmp_path / "store", read_manifest(tmp_path / "store"))
     assert run("prepare", *command, "--steps", 9) == 0
     assert ScenarioStore(tmp_path / "store", "val")[0].num_steps == 9
-    capsys.readouterr()
-    assert run("prepare", *command, "--steps", 0) == 2
-    assert capsys.readouterr().err == "error: --steps: must be positive\n"
+    assert error_of(capsys, "prepare", *command, "--steps", 0) == "error: --steps: must be positive"

@@ -179,9 +179,7 @@ def with_unknown(field: str) -> Scenario:
         *((field, with_unknown(field)) for field in ("position", "heading", "velocity")),
     ],
 )
-def test_distances_beyond_int32_and_unknown_states_are_rejected_by_name(
-    field: str, scenario: Scenario
-) -> None:
+def test_far_distances_and_unknown_states_are_rejected_by_name(field: str, scenario: Scenario) -> None:
     rejects(f"field '{field}'", encode_row, scenario, heights=False)
 
 

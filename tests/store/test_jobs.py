@@ -226,9 +226,7 @@ def test_a_cluster_of_threads_writes_the_bytes_of_a_local_run(sample_store: Path
     assert tree(tmp_path) == tree(sample_store)
 
 
-def test_an_unreachable_scheduler_is_reported_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_schedulers_are_reported_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trajpred.store.jobs.TIMEOUT_S", 1)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

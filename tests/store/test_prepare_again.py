@@ -71,23 +71,7 @@ def test_a_changed_scenario_rebuilds_its_shard_alone(raw_copy: Path, copy: Path)
     assert len(ScenarioStore(copy, "train")[4].map.drivable_area_id) == areas - 1
 
 
-def test_an_edit_that_keeps_the_size_is_prepared_again(raw_copy: Path, copy: Path) -> None:
-    path = next(discover(raw_copy)["train"][4].path.glob("*.json"))
-    text = path.read_text()
-    before = path.stat()
-    edited = text.replace('"lane_type":"VEHICLE"', '"lane_type":    "BUS"')
-    assert len(edited) == len(text)
-    assert edited != text
-    path.write_text(edited)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    types = ScenarioStore(copy, "train")[4].map.lane_type
-    prepare("argoverse2", raw_copy, copy, **OPTIONS)
-    assert (ScenarioStore(copy, "train")[4].map.lane_type != types).any()
-
-
-def test_a_changed_pack_or_map_beside_it_is_prepared_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_packs_and_maps_are_prepared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = tmp_path / "train.pack"
     map = tmp_path / "maps" / "city.map"
     map.parent.mkdir()
@@ -108,7 +92,7 @@ def test_a_changed_pack_or_map_beside_it_is_prepared_again(
         assert len(reads) == count
 
 
-def test_splits_prepared_separately_make_the_same_store(
+def test_splits_prepared_apart_make_the_same_store(
     raw_copy: Path, sample_store: Path, tmp_path: Path
 ) -> None:
     for split in ("val", "test", "train"):
@@ -168,9 +152,7 @@ def test_scenarios_that_the_raw_data_lack_are_not_lost(raw_copy: Path, copy: Pat
     assert len(ScenarioStore(copy, "train")) == 10
 
 
-def test_scenarios_that_became_unreadable_are_not_lost(
-    raw_copy: Path, sample_store: Path, copy: Path
-) -> None:
+def test_scenarios_now_unreadable_are_not_lost(raw_copy: Path, sample_store: Path, copy: Path) -> None:
     """An unmounted file system, say; also when the run is repeated."""
     lost = sorted((raw_copy / "val").glob("*/scenario_*.parquet"))
     away = [path.rename(raw_copy.parent / path.name) for path in lost]

@@ -178,7 +178,7 @@ def test_the_store_is_in_the_users_cache_if_the_repository_is_read_only(
     assert store_of_sample(raw) == tmp_path / "store"
 
 
-def test_a_user_without_a_home_has_the_store_in_a_temporary_folder(
+def test_without_a_home_the_store_is_in_a_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is asked for a home where the store of the sample is not needed."""

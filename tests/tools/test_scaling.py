@@ -59,9 +59,7 @@ def test_other_scenes_and_too_few_sizes_are_refused() -> None:
     rejects("'scenes': must be at least those of the results, 8,000", lambda: fit(results(), 7_999))
 
 
-def test_command_prints_a_row_for_each_run_and_draws(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_rows_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = []
     for share in SHARES:
         path = tmp_path / f"{share}.json"

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from tests.conftest import rejects, run
+from tests.conftest import error_of, rejects
 from tests.model.small import checkpoint_of, largest_change, small_model
 from tools.ship import in_half, main, ship
 from trajpred.evaluation import evaluate
@@ -95,8 +95,7 @@ def test_shipped_weights_predict_what_their_checkpoint_does_and_have_a_card(
     means = evaluate(load_predictor(NAME, joint=True), val, progress=False).joint["scored"]
     row = next(line for line in card.splitlines() if line.startswith("| scored |"))
     assert f" {means['avgMinFDE']:.2f} " in row, "it has joint modes"
-    assert run("train", "--data.store", val.path, "--resume", NAME) == 2
-    assert "contains only weights" in capsys.readouterr().err
+    assert "contains only weights" in error_of(capsys, "train", "--data.store", val.path, "--resume", NAME)
 
 
 def test_what_must_not_ship_is_rejected_and_nothing_written(

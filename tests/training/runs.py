@@ -31,13 +31,8 @@ EPOCHS = 2
 def trainer(folder: Path, **options: Any) -> pl.Trainer:
     """Return a trainer, on the CPU, that prints nothing."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    silent = {
-        "accelerator": "cpu",
-        "logger": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    return pl.Trainer(default_root_dir=folder, **(silent | options))
+    silent = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    return pl.Trainer(default_root_dir=folder, accelerator="cpu", **(silent | options))
 
 
 @dataclass

@@ -30,12 +30,8 @@ LOST = "another process has ended or hangs"
 
 def command(runs: Path, store: Path, processes: int, *args: str, dropout: float = 0.0) -> list[str]:
     """The command that trains a tiny model with four scenes per step on any number of processes."""
-    trainer = {
-        "devices": processes,
-        "max_epochs": EPOCHS,
-        "check_val_every_n_epoch": 1,
-        "log_every_n_steps": 1,
-    }
+    trainer = {"devices": processes, "max_epochs": EPOCHS}
+    trainer |= {"check_val_every_n_epoch": 1, "log_every_n_steps": 1}
     ddp = [f"--config={ROOT / 'configs' / 'trainer' / 'ddp.yaml'}"] if processes > 1 else []
     settings = [
         f"--model.encoder.init_args.dropout={dropout}",
@@ -90,9 +86,7 @@ def test_two_processes_train_what_one_trains(store_path: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_ends_with_a_message_when_another_is_killed(
-    store_path: Path, tmp_path: Path, rank: int
-) -> None:
+def test_processes_end_with_a_message_when_one_is_killed(store_path: Path, tmp_path: Path, rank: int) -> None:
     start = time.monotonic()
     kill = signal_at(STEPS + 1, "SIGKILL", rank)
     done = call(torchrun(command(tmp_path, store_path, 2, *kill, "--trainer.max_epochs=1000")))
@@ -113,9 +107,7 @@ def test_a_hanging_process_is_abandoned_after_the_timeout(store_path: Path, tmp_
     assert newest_checkpoint(folder(tmp_path))[1]["global_step"] == STEPS
 
 
-def test_processes_stop_together_and_resume_each_with_its_own_dropout(
-    store_path: Path, tmp_path: Path
-) -> None:
+def test_processes_stop_together_and_resume_with_their_own_dropout(store_path: Path, tmp_path: Path) -> None:
     """A signal to one process stops all; the resumed run ends with the same weights, bit for bit."""
 
     def start(name: str, *args: str) -> subprocess.CompletedProcess[str]:

@@ -97,9 +97,7 @@ def test_what_the_user_sets_wins_as_long_as_all_weights_are_used(
         rejects(f"^argoverse-nano: .*{sentence}", config_of, wrong, "--weights=argoverse-nano", data)
 
 
-def test_weights_import_nothing_that_they_name(
-    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_import_nothing(store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser of settings would import a class path."""
     (tmp_path / "hostile_module.py").write_text("from trajpred.model import SceneEncoder as Encoder")
     monkeypatch.syspath_prepend(tmp_path)

@@ -68,7 +68,7 @@ def test_agents_are_weighted_by_category_if_they_have_a_future(batch: HeteroData
     assert len(set(expected)) == 4
 
 
-def test_continued_labels_weigh_less_and_recorded_ones_as_before(
+def test_continued_labels_weigh_less_recorded_ones_as_before(
     batch: HeteroData, prediction: Prediction
 ) -> None:
     """The gradient of a location is that of its label times the label's weight."""
@@ -93,12 +93,9 @@ def test_probabilities_are_learned_from_the_last_recorded_and_the_last_continued
     batch.recorded = torch.full((batch.num_graphs,), 45)
     agent = batch["agent"]
     agent.target_mask[:] = True
-    recorded = endpoint_nll(
-        prediction.trajectory, prediction.scale, agent.target, torch.full((len(agent.target),), 44)
-    )
-    continued = endpoint_nll(
-        prediction.trajectory, prediction.scale, agent.target, torch.full((len(agent.target),), 59)
-    )
+    ends = [torch.full((len(agent.target),), step) for step in (44, 59)]
+    modes = prediction.trajectory, prediction.scale, agent.target
+    recorded, continued = [endpoint_nll(*modes, end) for end in ends]
     share = prediction.logits.softmax(1)
     likelihood = (share * torch.exp(-recorded - 0.5 * continued)).sum(1)
     expected = np.average(-likelihood.log(), weights=Labels.of(batch, CONFIG).weight)
@@ -164,9 +161,7 @@ def test_an_agent_of_weight_4_counts_as_four_copies_of_it(batch: HeteroData, pre
 
 
 @each_kind
-def test_losses_are_weighted_means_over_agents(
-    batch: HeteroData, prediction: Prediction, losses_of: Losses
-) -> None:
+def test_losses_are_means_over_agents(batch: HeteroData, prediction: Prediction, losses_of: Losses) -> None:
     """Each agent has its winner; with joint futures, each scene."""
     p = prediction
     agent = batch["agent"]
@@ -209,7 +204,7 @@ def test_losses_are_weighted_means_over_agents(
 
 
 @each_kind
-def test_steps_without_truth_change_nothing(
+def test_unlabelled_steps_change_nothing(
     batch: HeteroData, prediction: Prediction, losses_of: Losses
 ) -> None:
     before = losses_of(prediction, Labels.of(batch, CONFIG), CONFIG)

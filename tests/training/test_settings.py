@@ -34,10 +34,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
             "--trainer.logger.class_path trajpred.errors.AbsentWriter",
             "--trainer.logger: trajpred.errors has no class AbsentWriter; it has DataError",
         ),
-        (
-            "--trainer.logger.class_path trajpred.cli.Absent",
-            "--trainer.logger: trajpred.cli has no class Absent",
-        ),
+        ("--trainer.logger.class_path trajpred.cli.Absent", "--trainer.logger: trajpred.cli has no class"),
         (
             "--trainer.callbacks absent_package.callbacks.Callback",
             "--trainer.callbacks: absent_package.callbacks.Callback needs the module absent_package, which",
@@ -69,10 +66,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         (f"--config {CPU} --data.seed 1", 'Linked "data.seed" must be given via "seed_everything"'),
         ("--seed_everything -1", "'seed_everything': must be 0 to 4294967295, is -1"),
         ("--trainer.accumulate_grad_batches 0", "'trainer.accumulate_grad_batches': must be positive, is 0"),
-        (
-            "--best.monitor val/moving/minFED6",
-            "no validation logs 'val/moving/minFED6': give val/moving/minFDE6",
-        ),
+        ("--best.monitor val/moving/minFED6", "no validation logs 'val/moving/minFED6': give val/moving/min"),
         ("--model.loss.others -1", "'others': must be 0 or more and finite, is -1"),
         ("--nonsense", "--nonsense: no such setting; train --help_all lists all"),
         ("extra", "unexpected argument 'extra'"),

@@ -11,72 +11,22 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from tests.conftest import ROOT, rejects
-from tests.sources.argoverse2_files import short_store
+from tests.conftest import rejects
 from tests.training.command import tiny
 from trajpred.errors import DataError
 from trajpred.model.checkpoint import TRAINING
-from trajpred.predictors import load_predictor
-from trajpred.store import ScenarioStore
 from trajpred.training import record, train
 from trajpred.training.record import RunLogger, RunProgress
 
 #: Settings of two steps and a validation of one batch.
-SHORT = [
-    "--trainer.max_epochs=1",
-    "--trainer.limit_train_batches=2",
-    "--trainer.accelerator=cpu",
-    "--pictures.scenes=0",
-    "--trainer.check_val_every_n_epoch=1",
-    "--trainer.limit_val_batches=1",
-]
+SHORT = (
+    "--trainer.max_epochs=1 --trainer.limit_train_batches=2 --trainer.accelerator=cpu --pictures.scenes=0 "
+    "--trainer.check_val_every_n_epoch=1 --trainer.limit_val_batches=1"
+)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_one_model_is_trained_on_several_stores_in_a_window_of_its_own(
-    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    short = short_store(tmp_path, steps=50, observed=20)
-    runs = f"--trainer.logger.init_args.save_dir={tmp_path / 'runs'}"
-    recipe = [
-        f"--config={ROOT / 'configs/recipes/argoverse.yaml'}",
-        f"--config={ROOT / 'configs/model/nano.yaml'}",
-    ]
-    data = [
-        f"--data.store={store_path}",
-        f'--data.stores={{"{short}": 2}}',
-        "--model.history=40",
-        "--model.future=70",
-        "--data.hold_out=0",
-        "--data.val_half=null",
-        "--data.workers=0",
-    ]
-    train.train([*recipe, *data, runs, *SHORT])
-    assert "16 for training, 5 for validation" in capsys.readouterr().out
-    predictor = load_predictor(tmp_path / "runs/argoverse/version_0/checkpoints/last.ckpt")
-    assert (predictor.model.history, predictor.horizon) == (40, 70)
-    assert predictor.training["stores"] == {str(short): 2}
-    for store, split, steps in ((store_path, "val", 60), (short, "train", 30)):
-        [forecast] = predictor([ScenarioStore(store, split)[0]])
-        assert forecast.trajectory.shape[2] == steps
-
-
-def test_a_decoder_must_take_the_horizon_of_the_data(
-    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = (
-        "from trajpred.model import SceneDecoder\n\nclass Fixed(SceneDecoder):\n    def __init__(self): ..."
-    )
-    (tmp_path / "fixed.py").write_text(module, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(DataError, match=r"model\.decoder': the constructor of Fixed must take horizon"):
-        train.train([f"--data.store={store_path}", "--model.decoder=fixed.Fixed"])
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_one_training_at_a_time_writes_to_a_run_s_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_training_at_a_time_writes_to_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def trainer(version: str) -> pl.Trainer:
         logger = TensorBoardLogger(tmp_path, name="run", version=version)
         return pl.Trainer(accelerator="cpu", logger=logger, enable_checkpointing=False)
@@ -137,7 +87,7 @@ def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) 
 def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train.train(tiny(store_path, tmp_path, *SHORT))
+    train.train(tiny(store_path, tmp_path, *SHORT.split()))
     run = tmp_path / "forecaster" / "version_0"
     resumed = train.train(["--resume", str(run / "checkpoints"), "--trainer.max_epochs=2"])
     assert resumed is not None

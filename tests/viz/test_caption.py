@@ -14,10 +14,8 @@ from av2.datasets.motion_forecasting.eval.metrics import (
 )
 
 from tests.viz.scenes import (
-    FUTURE,
     OBSERVED,
     artists,
-    legend_of,
     make_forecast,
     make_scenario,
     marginal,
@@ -98,20 +96,3 @@ def test_the_longest_caption_fits() -> None:
     for gid in ("title", "subtitle", "metrics"):
         [line] = artists(figure, gid)
         assert line.get_window_extent().x1 <= edge, gid
-
-
-def test_legend_contains_only_what_is_drawn() -> None:
-    """No cyclist: it was lost before the last observed step; no forecast, no static object.
-
-    Of single modes, that of the bus meets the focal agent's, but the bus is not scored.
-    """
-    agents = {"focal agent", "recording vehicle", "scored agent", "other agent", "pedestrian"}
-    lines = {"history", "true future", "true future, scored"}
-    futures = {"predicted future", "of others"}
-    single = make_forecast(make_scenario(), ("car", "walker", "bus")).joint_mode(1)
-    for steps, forecast, expected in (
-        (OBSERVED + FUTURE, None, agents | lines),
-        (OBSERVED, None, agents | {"history"}),
-        (OBSERVED + FUTURE, single, agents | lines | futures),
-    ):
-        assert set(legend_of(draw_scene(make_scenario(steps), forecast))) == expected

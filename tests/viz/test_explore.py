@@ -27,7 +27,7 @@ from trajpred.viz.explore.server import MAX_BODY, Explorer, Server
 NOW = OBSERVED - 1
 
 
-def test_no_edit_predicts_the_same_and_a_removed_road_user_is_left_out(
+def test_no_edit_changes_nothing_and_removed_users_are_left_out(
     model: Predictor, real_scene: Scenario
 ) -> None:
     """To the last bit, although an edited scenario has no future."""

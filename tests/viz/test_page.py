@@ -202,9 +202,7 @@ def test_attention_is_the_models(real_scene: Scenario, attention: Attention) -> 
     assert np.abs(heads.mean(axis=1) * HEAD_SHARE - share[: len(heads)] * SHARE).max() < HEAD_SHARE
 
 
-def test_page_contains_both_forecasts_of_a_what_if(
-    real_scene: Scenario, model: Predictor, tmp_path: Path
-) -> None:
+def test_page_has_both_forecasts_of_a_what_if(real_scene: Scenario, model: Predictor, tmp_path: Path) -> None:
     page = write(tmp_path / "a.html", [real_scene], model, without=["nearest"])
     packed, removed = page.scene(0), road_users(real_scene, ["nearest"])
     assert [packed["track_id"][row] for row in packed["removed"]] == removed

@@ -67,7 +67,8 @@ def test_missing_parts_are_omitted(steps: int, map: Any, names: tuple[str, ...] 
     figure = draw_scene(scene, make_forecast(scene, names) if names else None)
     figure.set_dpi(40)
     figure.canvas.draw()
-    assert len(artists(figure, "focal-truth")) == (steps > OBSERVED)
+    has_future = steps > OBSERVED
+    assert len(artists(figure, "focal-truth")) == has_future == ("true future" in legend_of(figure))
     assert len(artists(figure, "focal-modes")) == (names == ("car",))
 
 
@@ -89,9 +90,7 @@ def test_view_contains_the_futures_and_is_not_wider_than_needed(scene: Scenario,
     assert (points < high).all(), "both forecasts fit"
 
 
-def test_modes_are_the_forecast_and_truth_is_the_recording(
-    scene: Scenario, forecast: Forecast, figure: Figure
-) -> None:
+def test_modes_and_truth_are_those_of_the_data(scene: Scenario, forecast: Forecast, figure: Figure) -> None:
     # By rising probability, so that the likeliest is on top and widest.
     order = np.argsort(forecast.probability[0], kind="stable")
     np.testing.assert_array_equal(lines(figure, "focal-modes"), forecast.trajectory[0, order])

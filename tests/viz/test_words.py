@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from tests.viz.scenes import artists, legend_of, make_forecast, make_map, make_scenario, text, with_scales
+from tests.viz.scenes import artists, legend_of, make_forecast, make_map, make_scenario, with_scales
 from trajpred.data.forecast import Attention
 from trajpred.data.scenario import Scenario
 from trajpred.predictors import Predictor
@@ -92,9 +92,7 @@ def test_captions_and_legends(kind: str, theme: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width_mm", [40.0, 85.0, 120.0, 183.0])
-def test_figures_for_papers_and_their_legends_have_the_width_of_the_column(
-    kind: str, width_mm: float
-) -> None:
+def test_figures_for_papers_and_their_legends_have_the_column_width(kind: str, width_mm: float) -> None:
     draw, entries, _ = KINDS[kind]
     plain = draw(plain=True, width_mm=width_mm)
     assert plain.get_figwidth() * 25.4 == pytest.approx(width_mm)
@@ -110,12 +108,6 @@ def test_figures_for_papers_and_their_legends_have_the_width_of_the_column(
         assert boxes[1][3] <= boxes[0][1], "the colour bar is below"
     sizes = [entry.get_fontsize() for entry in legend.axes[0].get_legend().get_texts()]
     assert min(sizes) >= 7
-
-
-def test_attention_says_what_it_shows(real_scene: Scenario, attention: Attention) -> None:
-    figure = draw_scene(real_scene, attention=attention)
-    assert "attention" in legend_of(figure)
-    assert text(figure, "attention-total").startswith("attention: ")
 
 
 def test_other_modes_fade_beside_attention(real_scene: Scenario, attention: Attention, model: Any) -> None:
@@ -170,9 +162,7 @@ def test_crowded_labels_give_way() -> None:
 
 
 @pytest.mark.parametrize("width_mm", [91.5, 85.0])
-def test_labels_of_real_scenes_as_rendered(
-    width_mm: float, sample_scenarios: list[Scenario], model: Predictor
-) -> None:
+def test_labels_of_real_scenes(width_mm: float, sample_scenarios: list[Scenario], model: Predictor) -> None:
     """No text covers another or the star; one that is nearer to another mark than to its own has a leader."""
     some = sample_scenarios[::2]
     for scenario, forecast in zip(some, model(some), strict=True):

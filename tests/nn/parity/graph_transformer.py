@@ -20,16 +20,7 @@ from trajpred.nn.published.graph_transformer import (
     random_walk_positional_encoding,
 )
 
-CONSTRUCTOR = (
-    "in_dim",
-    "out_dim",
-    "num_heads",
-    "dropout",
-    "layer_norm",
-    "batch_norm",
-    "residual",
-    "use_bias",
-)
+CONSTRUCTOR = "in_dim out_dim num_heads dropout layer_norm batch_norm residual use_bias"
 
 
 def check_graph_transformer_layer(case: Case) -> None:
@@ -49,7 +40,7 @@ def check_graph_transformer_layer(case: Case) -> None:
 def layer_options(case: Case) -> dict[str, Any]:
     """The constructor's arguments."""
     case.options.ignore("sizes", "isolated", "scale")
-    return {name: case.options[name] for name in CONSTRUCTOR}
+    return {name: case.options[name] for name in CONSTRUCTOR.split()}
 
 
 def load_attention(case: Case, attention: ClampedAttention, prefix: str = "") -> None:

@@ -12,15 +12,8 @@ from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 
 #: Options that are constructor arguments of the same name.
 SAME = (
-    "num_heads",
-    "per_head_channels",
-    "use_bias",
-    "attention_activation",
-    "activation",
-    "transform_keys",
-    "share_key_transform",
-    "score_scaling",
-    "transform_values_after_pooling",
+    "num_heads per_head_channels use_bias attention_activation activation transform_keys share_key_transform "
+    "score_scaling transform_values_after_pooling"
 )
 
 
@@ -57,7 +50,7 @@ def inputs(case: Case) -> tuple[tuple[Tensor | None, Tensor], dict[str, Tensor]]
 
 def build(case: Case, receiver_channels: int) -> MultiHeadAttentionConv:
     o = case.options
-    options = {name: o[name] for name in SAME}
+    options = {name: o[name] for name in SAME.split()}
     options |= {"sender_node_feature": None, "sender_edge_feature": None}
     if o["use_node"]:
         options["sender_node_feature"] = "x"

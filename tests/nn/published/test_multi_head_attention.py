@@ -122,9 +122,8 @@ def test_extra_dimensions_are_carried_along() -> None:
 
 
 CONTEXT_WIDTH = 4
-BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])  # graph 2 is empty
+BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])
 BY_EDGE: dict[str, Any] = {"sender_edge_feature": "hidden_state"}
-OVER_EDGES: dict[str, Any] = {"sender_node_feature": None, **BY_EDGE}
 
 
 def bare(**options: Any) -> MultiHeadAttentionConv:
@@ -151,22 +150,6 @@ def test_tag_at_construction_or_call() -> None:
         conv(x, EDGES, receiver_tag=SOURCE)
     with pytest.raises(ValueError):
         bare(receiver_tag="NOWHERE")
-
-
-def test_context_is_a_node_with_an_edge_from_every_item() -> None:
-    x, edge_attr, context = features()
-    nodes = bare(receiver_channels=CONTEXT_WIDTH)
-    edges = bare(receiver_channels=CONTEXT_WIDTH, **OVER_EDGES)
-    star = torch.stack((torch.arange(N), BATCH))
-    out = nodes((x, context), batch=BATCH, receiver_tag=CONTEXT)
-    assert_close(out, nodes((x, context), star, receiver_tag=TARGET))
-    assert not out[2].any()  # without items
-    edge_batch = BATCH[EDGES[0]]
-    star = torch.stack((torch.arange(len(edge_attr)), edge_batch))
-    assert_close(
-        edges((None, context), edge_attr=edge_attr, edge_batch=edge_batch, receiver_tag=CONTEXT),
-        edges((None, context), star, edge_attr, receiver_tag=TARGET),
-    )
 
 
 def test_tensors_that_do_not_fit() -> None:

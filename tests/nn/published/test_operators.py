@@ -169,9 +169,7 @@ def test_a_flattened_batch_equals_its_graphs_one_by_one(operator: Operator) -> N
 @each_operator
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("nodes", "index"), GRAPHS, ids=str)
-def test_any_graph_is_finite_forward_and_backward(
-    operator: Operator, nodes: int, index: Tensor, training: bool
-) -> None:
+def test_any_graph_is_finite_both_ways(operator: Operator, nodes: int, index: Tensor, training: bool) -> None:
     module = operator.make().train(training)
     inputs = operator.inputs(nodes, index)
     out = operator(module, *inputs)
