@@ -63,7 +63,7 @@ def line(y: float, start: float = -30.0, end: float = 90.0) -> np.ndarray:
 
 
 def features() -> dict[str, Any]:
-    """Return a map with links by numbers, boundaries from point to point, and a lane far away."""
+    """Return a map with links by numbers (one of two lanes has them), boundaries, a lane far away."""
     pieces = [{"lane_start_index": "0", "lane_end_index": "240", "boundary_feature_id": "91"}]
     beside = {"self_start_index": "0", "self_end_index": "240"}
     return {
@@ -71,7 +71,7 @@ def features() -> dict[str, Any]:
             "type": "LANE_SURFACE_STREET",
             "polyline": line(0),
             "entry_lanes": [],
-            "exit_lanes": [3],
+            "exit_lanes": [],
             "left_boundaries": pieces,
             "right_boundaries": [{**pieces[0], "lane_end_index": "120", "boundary_feature_id": "92"}],
             "left_neighbor": [{"feature_id": "2", **beside}],
@@ -84,7 +84,7 @@ def features() -> dict[str, Any]:
             "right_neighbor": [{"feature_id": "1", **beside, "self_end_index": "40"}],
         },
         "3": {"type": "LANE_SURFACE_STREET", "polyline": line(0, 90, 120), "entry_lanes": [1]},
-        "4": {"type": "LANE_BIKE_LANE", "polyline": line(-LANE_M)},
+        "4": {"type": "LANE_BIKE_LANE", "polyline": line(-LANE_M), "exit_lanes": [3]},
         "5": {"type": "LANE_SURFACE_STREET", "polyline": line(500)},
         "6": {"type": "LANE_UNKNOWN", "polyline": line(0)[:1]},
         "91": {"type": "ROAD_LINE_BROKEN_SINGLE_WHITE", "polyline": line(1.75)},

@@ -128,6 +128,7 @@ def test_the_map_of_a_scene_has_its_links_boundaries_and_marks(tmp_path: Path) -
     while following := lanes.successors[lanes.lane_id.tolist().index(chain[-1])].tolist():
         chain += following
     assert (len(chain), chain[-1]) == (4, 3)
+    assert lanes.successors[9].tolist() == [3]
     road = np.concatenate([lanes.centerline[lanes.lane_id.tolist().index(lane)] for lane in chain])
     truth = shapely.LineString(line(0, -30, 120)[:, :2])
     assert shapely.hausdorff_distance(shapely.LineString(road), truth) < 1e-3
