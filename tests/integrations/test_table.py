@@ -180,7 +180,9 @@ def test_highd_has_corners_of_boxes_and_y_down(tmp_path: Path) -> None:
     assert scenario.tracks.size.tolist() == [[4, 2]]
 
 
-def test_a_lanelet2_map_lies_where_its_origin_says(tmp_path: Path) -> None:
+def test_a_lanelet2_map_lies_where_its_origin_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Cars on the map from 48° N 9° E; from 0.01° farther north it is a kilometre away: one warning each."""
     (tmp_path / "map.osm").write_bytes(lanelet2())
     time = np.arange(140) * 0.1
@@ -192,6 +194,13 @@ def test_a_lanelet2_map_lies_where_its_origin_says(tmp_path: Path) -> None:
     assert np.abs(np.subtract(middles, [30, 6])).max() < 16, "0 to 60 m, and 3 to 9 m"
     assert scenario.lane_distance == 0
     far = replace(near, origin=(48.01, 9.0))
+    table = ("info", file, "--columns", *PLAIN, "--map", near.map)
+    for latitude, away in (("48.0", False), ("48.01", True)):
+        assert run(*table, "--origin", latitude, "9.0") == 0
+        words = " ".join(capsys.readouterr().out.split())
+        assert ("1,104 m from every road user" in words) == away
+    assert run(*table, "--origin", "48.0", "9.0", "--save", tmp_path / "map.json") == 2
+    assert "--save: is not for raw data" in capsys.readouterr().err
     store = tmp_path / "store"
     summary = prepare(NAME, tmp_path, store, options=far, workers=1, progress=False)
     [problem] = summary.unseen.values()

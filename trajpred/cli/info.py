@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,12 +104,17 @@ def info(
         store: Folder written by prepare that contains the scenario; by default the sample's.
         save: Also write the map, or the scenario's map, to this .json file in Argoverse 2's format, for C++.
         origin: For a Lanelet2 map, latitude and longitude of the frame's origin, such as 49.0 8.4; by default
-            the middle of the map.
+            the middle of the map. For a table with such a map, that of its positions.
         crs: Projection of a Lanelet2 map, such as EPSG:32632; by default UTM in the origin's zone.
         source: Source of raw data, as for prepare, with its options: for tables, show their content and the
             first window before anything is prepared. By default raw data are recognised.
     """
     if source is not None:
+        for name, setting in (("crs", crs), ("save", save), ("store", store)):
+            require(setting is None, name, "is not for raw data")
+        if origin is not None:
+            require(hasattr(options, "origin"), "origin", f"is no option of {source}")
+            options = replace(options, origin=origin)
         print(f"Raw data {what}")
         print_rows(_raw_of(Path(what), source, options))
         return 0
