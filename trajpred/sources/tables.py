@@ -54,12 +54,12 @@ UNITS = {
 _RATE = re.compile(r"(\d+(?:\.\d+)?)hz|\{(\w+)\}hz")
 #: A number with a decimal comma.
 _COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
-#: A date and time that ends in a zone.
 #: Other ways to write dates and times, and the usual one.
 _USUAL = (
     (r"^(\d{4})[-/]?(\d\d)[-/]?(\d\d)[T ](\d\d):?(\d\d):?(\d\d)", r"\1-\2-\3T\4:\5:\6"),
     (r"^\d\d:\d\d:\d\d", r"1970-01-01T\0"),
 )
+#: The zone at the end of a date and time.
 _ZONE = r"(Z|[+-]\d\d:?(\d\d)?)$"
 _NOT_UTF8 = "have text that is not UTF-8: save the file as UTF-8"
 #: Encodings of files by their first bytes; other files are UTF-8.
