@@ -103,6 +103,7 @@ def test_help_names_the_repository_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ("evaluate --storr x", "Unknown option: --storr. Did you mean --store?"),
         ("evaluate extra", "unexpected argument 'extra'"),
         ("evaluate --modes six", 'Invalid value for --modes: unable to convert "six" into int'),
+        ("evaluate --checkpoint constant_velocity --modes 0", "--modes: must be positive, is 0"),
         ("evaluate --group some", 'Choose from: "focal", "scored", "moving", "all"'),
         ("evaluate --workers 0 --store absent", "error: --workers: must not be 0"),
         ("evaluate --limit 0", 'Invalid value "0" for --limit. Must be >= 1.'),
