@@ -32,7 +32,7 @@ def trainer(folder: Path, **options: Any) -> pl.Trainer:
     """Return a trainer, on the CPU, that prints nothing."""
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     silent = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-    return pl.Trainer(default_root_dir=folder, accelerator="cpu", **(silent | options))
+    return pl.Trainer(default_root_dir=folder, **({"accelerator": "cpu"} | silent | options))
 
 
 @dataclass
