@@ -239,14 +239,14 @@ class MultiHeadAttentionConv(nn.Module):
             key = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
         product = query.index_select(0, index) * key
         score = product.sum(-1, keepdim=True) * self._scale(key.shape[-1])
-        attention = segment_softmax(score, index, len(receiver))
+        attention = segment_softmax(score, index, receiver.shape[0])
         if self.value_pooled is None:
             parts = _parts(node, edge, origin, self.value_node, self.value_edge)
             value = self._heads(sum(parts[1:], parts[0]))
         else:
             value = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
         message = dropout(attention, self.edge_dropout, mode) * value
-        out = self._combine(segment_sum(message, index, len(receiver)))
+        out = self._combine(segment_sum(message, index, receiver.shape[0]))
         if return_attention:
             return out, attention.squeeze(-1)
         return out
