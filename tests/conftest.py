@@ -62,9 +62,10 @@ def error_of(capsys: pytest.CaptureFixture[str], command: str | None, *args: obj
     assert run(command, *args) == 2
     written = capsys.readouterr().err
     assert "Traceback" not in written
-    [error] = [line for line in written.splitlines() if line.startswith("error: ")]
-    assert written.endswith(f"{error}\n"), written
-    return error
+    errors = [line for line in written.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, written
+    assert written.endswith(f"{errors[0]}\n"), written
+    return errors[0]
 
 
 def equal(a: Any, b: Any, tolerance: float = 0.0) -> bool:

@@ -18,7 +18,6 @@ from trajpred.data.motion import (
     forward_heading,
     heading_known,
     mean_step_s,
-    slow,
 )
 from trajpred.data.scenario import Scenario
 
@@ -171,7 +170,7 @@ def test_a_day_at_ten_hertz_keeps_its_velocity() -> None:
 @pytest.mark.parametrize("step_s", [0.1, 0.5])
 def test_slow_noise_is_an_ornstein_uhlenbeck_process(step_s: float) -> None:
     """Its covariance over Δt is exp(-Δt / 1 s), whatever the step."""
-    noise = slow(np.random.default_rng(0).normal(size=(20_000, 12, 2)), step_s)
+    noise = correlated(np.random.default_rng(0).normal(size=(20_000, 12, 2)), step_s)
     for lag in (0, 1, 5, 11):
         covariance = (noise[:, 0] * noise[:, lag]).mean()
         assert covariance == pytest.approx(np.exp(-lag * step_s), abs=0.02)

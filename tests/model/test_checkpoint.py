@@ -195,7 +195,8 @@ def digest(module: nn.Module) -> str:
 
 def test_the_shipped_weights_are_those_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The block in docs/how-to/train.md, on the weights before and after the last stage."""
-    [block] = [text for text in blocks(ROOT / "docs" / "how-to" / "train.md", "python") if "lerp_" in text]
+    page = blocks(ROOT / "docs" / "how-to" / "train.md", "python")
+    block = next(text for text in page if "lerp_" in text)
     trained = ROOT / "datasets" / "argoverse1" / "trained"
     for run_of, name in (("argoverse", "exact"), ("argoverse_noise", "noise")):
         file = trained / f"argoverse-nano-{name}.pt"

@@ -93,9 +93,9 @@ def test_probabilities_are_learned_from_the_last_recorded_and_the_last_continued
     batch.recorded = torch.full((batch.num_graphs,), 45)
     agent = batch["agent"]
     agent.target_mask[:] = True
-    ends = [torch.full((len(agent.target),), step) for step in (44, 59)]
     modes = prediction.trajectory, prediction.scale, agent.target
-    recorded, continued = [endpoint_nll(*modes, end) for end in ends]
+    recorded = endpoint_nll(*modes, torch.full((len(agent.target),), 44))
+    continued = endpoint_nll(*modes, torch.full((len(agent.target),), 59))
     share = prediction.logits.softmax(1)
     likelihood = (share * torch.exp(-recorded - 0.5 * continued)).sum(1)
     expected = np.average(-likelihood.log(), weights=Labels.of(batch, CONFIG).weight)

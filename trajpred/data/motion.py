@@ -445,7 +445,7 @@ def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
 SLOW_S = 1.0
 
 
-def slow(noise: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
+def correlated(noise: NDArray[np.float64], step_s: float) -> NDArray[np.float64]:
     """Correlate white noise ``[A, T, 2]`` over :data:`SLOW_S`, keeping its standard deviation.
 
     The covariance of two steps is exp(-Δt / :data:`SLOW_S`), that of an Ornstein-Uhlenbeck process (Uhlenbeck

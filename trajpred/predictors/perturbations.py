@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trajpred.data.geometry import norm
 from trajpred.data.lane_map import LaneMap
-from trajpred.data.motion import add_noise, derive_states, slow
+from trajpred.data.motion import add_noise, correlated, derive_states
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import PERTURBATION, hashed_id
 from trajpred.data.tracks import OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks
@@ -113,7 +113,7 @@ def noisy(scenario: Scenario, metres: float = NOISE_M) -> Scenario:
 
 def slowly_noisy(scenario: Scenario, metres: float = NOISE_M) -> Scenario:
     """Add Gaussian noise correlated over a second, with a standard deviation of ``metres``."""
-    noise = metres * slow(_normal(scenario), scenario.step_s)
+    noise = metres * correlated(_normal(scenario), scenario.step_s)
     return replace(scenario, tracks=add_noise(scenario.tracks, noise))
 
 

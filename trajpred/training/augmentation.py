@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.geometry import unit_vector
 from trajpred.data.lane_map import LANE_TYPES
-from trajpred.data.motion import add_noise, derive_states, slow
+from trajpred.data.motion import add_noise, correlated, derive_states
 from trajpred.data.ragged import rank_in_scene
 from trajpred.data.tracks import UNKNOWN_TYPE, TrackCategory
 from trajpred.errors import require
@@ -189,7 +189,7 @@ def _disturbed(batch: ScenarioBatch, config: AugmentConfig, keys: NDArray[np.int
         is_slow = uniform(keys, _Draw.SLOW) < config.slow_noise
         rank = rank_in_scene(scene)
         noise = normal(keys[scene][:, None], rank[:, None], np.arange(batch.num_observed))
-        noise = np.where(is_slow[scene][:, None, None], slow(noise, step_s), noise)
+        noise = np.where(is_slow[scene][:, None, None], correlated(noise, step_s), noise)
         tracks = add_noise(tracks, size[scene][:, None, None] * noise)
     if config.derived_states:
         is_derived = (uniform(keys, _Draw.DERIVED) < config.derived_states)[scene]

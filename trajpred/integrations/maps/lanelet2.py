@@ -124,10 +124,11 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
         if way_id not in unclear_ways and unclear_nodes.isdisjoint(names):
             refs[way_id] = names
             tags[way_id] = _tags(way)
-    rows = {way_id: [row[name] for name in names] for way_id, names in refs.items()}
+    rows: dict[str, list[int]] = {}
     is_used = np.zeros(len(nodes), np.bool_)
-    for rows_of_way in rows.values():
-        is_used[rows_of_way] = True
+    for way_id, names in refs.items():
+        rows[way_id] = [row[name] for name in names]
+        is_used[rows[way_id]] = True
     xy, frame, keys = _positions(nodes, is_used, origin, crs)
     ways: dict[str, Way] = {}
     for way_id, names in refs.items():
