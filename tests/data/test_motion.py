@@ -14,6 +14,7 @@ from trajpred.data.motion import (
     causal_heading,
     causal_velocity,
     causal_velocity_of_rows,
+    correlated,
     derive_states,
     forward_heading,
     heading_known,
