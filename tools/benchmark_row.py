@@ -82,7 +82,8 @@ def core_seconds(words: Sequence[str], plugin: Path | None) -> float:
     process.start()
     process.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    require(process.exitcode == 0, "train", f"ended with {process.exitcode}")
+    if process.exitcode:
+        raise DataError(f"the training ended with exit code {process.exitcode}, for the reason above")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
