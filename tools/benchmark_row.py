@@ -26,7 +26,8 @@ from trajpred.data.registry import load_module
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate, read_results, write_results
-from trajpred.evaluation.report import by_recipe, markdown, note_of
+from trajpred.evaluation.recipes import by_recipe, over_seeds
+from trajpred.evaluation.report import markdown, note_of
 from trajpred.evaluation.table import Interval, compare, pairs
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
@@ -37,8 +38,8 @@ from trajpred.store import ScenarioStore
 REFERENCE_MS = 8.0
 #: Beyond this part of its budget a training took too long, and is timed again: other work slowed it down.
 MOST = 1.05
-#: Steps of the two short trainings that separate the start-up time from the time per step; batches differ by a
-#: factor of four in size, so that 200 steps know their mean within 3 %.
+#: Steps of the two short trainings that separate the start-up time from the time per step. Batches differ in
+#: size by a factor of four: 200 of them have a mean that is known to 3 %.
 PROBES = (20, 220)
 #: Settings of the folder of a training's results.
 LOGGER = "--trainer.logger.init_args"
@@ -294,13 +295,6 @@ def costs(seeds: Sequence[Evaluation]) -> list[str]:
         known = [value / unit for value in values if value is not None]
         texts.append(f"{np.mean(known):.3g}" if known else "")
     return texts
-
-
-def over_seeds(seeds: Sequence[Evaluation], metric: str, group: str = "focal") -> str:
-    """Format the mean of a metric over the seeds, with their range."""
-    values = [result.metrics[group][metric] for result in seeds]
-    mean = f"{np.mean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from trajpred.evaluation import Evaluation
-from trajpred.evaluation.report import format_origin, format_table, joint_table, markdown
+from trajpred.evaluation.origin import format_origin
+from trajpred.evaluation.recipes import format_table
+from trajpred.evaluation.report import joint_table, markdown
 from trajpred.evaluation.table import EVERY, members, summary
 from trajpred.metrics import METRICS, Column, headline
 from trajpred.metrics.registry import MODES

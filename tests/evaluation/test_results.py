@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,24 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import torch
 
-import trajpred
 from tests.conftest import ROOT, rejects
 from tests.evaluation.made_results import result, seeds
-from trajpred import __version__
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, by_recipe, evaluate, format_table, read_results, write_results
-from trajpred.evaluation.report import (
-    CONVENTIONS,
-    Table,
-    change_tables,
-    degradation,
-    show,
-    tables,
-    to_markdown,
-)
-from trajpred.evaluation.results import commit, cpu_model, environment
+from trajpred.evaluation.recipes import change_tables
+from trajpred.evaluation.report import CONVENTIONS, Table, degradation, show, tables, to_markdown
 from trajpred.evaluation.table import FACTS, members
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
@@ -131,43 +118,6 @@ def test_the_table_of_agents_is_what_its_summary_summarises(store_path: Path, tm
     for name in ("other", "foreign", "retyped", "without"):
         with pytest.raises(DataError, match=f"{name}.parquet: is not a result of trajpred evaluate"):
             read_results(tmp_path / f"{name}.parquet")
-
-
-def git(folder: Path, *command: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
-    done = subprocess.run(["git", *who, "-C", folder, *command], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def test_commit_and_changes_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    assert commit(package) == {}, "no repository"
-    git(tmp_path, "init")
-    assert commit(package) == {}, "another repository"
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-m", "first")
-    head = git(tmp_path, "rev-parse", "HEAD")
-    (tmp_path / "results.json").write_text("{}")
-    assert commit(package) == {"commit": head, "dirty": False}
-    (package / "new.py").write_text("")
-    assert commit(package) == {"commit": head, "dirty": True}
-    default = inspect.signature(commit).parameters["package"].default
-    assert default == Path(trajpred.__file__).parent, "the whole package by default"
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit(package) == {}, "no git"
-
-
-def test_environment_is_plain_values(tmp_path: Path) -> None:
-    found = environment()
-    assert found["trajpred"] == __version__
-    assert found["threads"] == torch.get_num_threads()
-    torch.save(found, tmp_path / "facts.pt")
-    assert torch.load(tmp_path / "facts.pt", weights_only=True) == found
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
-    assert cpu_model(tmp_path / "cpuinfo") == "Some CPU @ 2 GHz"
-    assert cpu_model(tmp_path / "none")
 
 
 @pytest.fixture(scope="module")

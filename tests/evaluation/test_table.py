@@ -13,11 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.conftest import rejects
-from tests.evaluation.made_results import MACHINE, STORE, result, seeds
+from tests.evaluation.made_results import result, seeds
 from trajpred.data.splits import GROUPS
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, bootstrap, by_recipe, compare, format_table
-from trajpred.evaluation.report import format_origin, interval_table, most_changed, to_markdown
+from trajpred.evaluation.recipes import interval_table, most_changed
+from trajpred.evaluation.report import to_markdown
 from trajpred.evaluation.results import read_results, write_results
 from trajpred.evaluation.table import EVERY, agent_field, change, resampled, summary
 from trajpred.metrics import columns_of, headline
@@ -213,18 +214,3 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
     files = [Path(name) for name in ("a.json", "b.json", "a.json", "b.json")]
     assert list(by_recipe(both, files)) == ["small (a.json)", "small (b.json)", "base"]
     rejects("but are small with one seed", by_recipe, both, [Path("both.json")] * 4)
-
-
-def test_origin_names_seeds_data_machine_and_code() -> None:
-    origin = format_origin(seeds())
-    parts = (
-        "seeds 0, 1, 2;",
-        "7,377 scenarios of argoverse1",
-        "for 3 epochs, 100 steps, 2 minutes;",
-        "on H200, Xeon (2 threads)",
-    )
-    assert all(part in origin for part in parts)
-    assert STORE["source"] in origin
-    assert "code trajpred 0.1.0, aaaaaaaaaa with changes, torch 2.13" in origin
-    untrained = f"scored by trajpred {MACHINE['trajpred']}, aaaaaaaaaa, torch 2.13"
-    assert format_origin([result("base", (4.0, 6.0))]) == untrained

@@ -20,7 +20,8 @@ from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.evaluation import evaluate
 from trajpred.evaluation.agents import ScoredAgents
-from trajpred.evaluation.report import change_tables, tables
+from trajpred.evaluation.recipes import change_tables
+from trajpred.evaluation.report import tables
 from trajpred.evaluation.table import columns_in, members
 from trajpred.evaluation.updates import ObservedStore, score_streams
 from trajpred.metrics import metrics_of

@@ -31,7 +31,7 @@ from tests.sources.argoverse2_files import short_scene, short_store, write_scena
 from trajpred import read_map
 from trajpred.data.forecast import Forecast
 from trajpred.errors import DataError
-from trajpred.evaluation.report import by_recipe, format_table
+from trajpred.evaluation.recipes import by_recipe, format_table
 from trajpred.evaluation.results import read_results
 from trajpred.integrations import commonroad
 from trajpred.integrations.maps.segments import faults

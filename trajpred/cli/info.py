@@ -230,7 +230,7 @@ def _store(path: Path) -> Rows:
 
 def _checkpoint(path: Path) -> Rows:
     """Return the facts about a checkpoint: its model, its input and output, and its training."""
-    from trajpred.evaluation.report import format_training
+    from trajpred.evaluation.origin import format_training
     from trajpred.model.checkpoint import CALIBRATION, CONFIG, read_checkpoint, training_facts
 
     # Do not build the model: its classes may belong to another program.
@@ -259,7 +259,7 @@ def _checkpoint(path: Path) -> Rows:
 
 def _bundle(path: Path) -> Rows:
     """Return the facts about an onboard bundle: its model, its input and output, and its training."""
-    from trajpred.evaluation.report import format_training
+    from trajpred.evaluation.origin import format_training
     from trajpred.onboard.bundle import Bundle
 
     bundle = Bundle(path)
@@ -287,7 +287,7 @@ def _bundle(path: Path) -> Rows:
 def _results(path: Path) -> Rows:
     """Return the focal agents' means and the origin of each result in a file, by predictor."""
     from trajpred.evaluation import read_results
-    from trajpred.evaluation.report import format_origin
+    from trajpred.evaluation.origin import format_origin
     from trajpred.metrics import headline
 
     rows: Rows = {}

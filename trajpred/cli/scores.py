@@ -72,7 +72,8 @@ def evaluate(
     processes(workers)
     rows = open_split(store, split, half)
     from trajpred.evaluation.av2_check import agrees_with_av2
-    from trajpred.evaluation.report import change_tables, tables
+    from trajpred.evaluation.recipes import change_tables
+    from trajpred.evaluation.report import tables
     from trajpred.evaluation.score import evaluate as score
     from trajpred.evaluation.table import fact_names
     from trajpred.predictors import load_ensemble
@@ -227,16 +228,9 @@ def compare(*, results: list[Path], group: Group = "focal", scenes: Count = 0) -
         group: Agents of the table of means; intervals and differences are for focal and moving agents.
         scenes: How many of the most improved, and of the most degraded, scenarios of two recipes to list.
     """
-    from trajpred.evaluation.report import (
-        by_recipe,
-        change_tables,
-        format_origin,
-        format_table,
-        interval_table,
-        note_of,
-        show,
-        to_markdown,
-    )
+    from trajpred.evaluation.origin import format_origin
+    from trajpred.evaluation.recipes import by_recipe, change_tables, format_table, interval_table
+    from trajpred.evaluation.report import note_of, show, to_markdown
     from trajpred.evaluation.results import read_results
 
     evaluations: list[Evaluation] = []
@@ -280,7 +274,7 @@ def _suggest_page(
 ) -> None:
     """Print the command for a page of both models with the scenarios that changed most."""
     from trajpred.data.registry import import_words
-    from trajpred.evaluation.report import MOST_CHANGED, most_changed
+    from trajpred.evaluation.recipes import MOST_CHANGED, most_changed
     from trajpred.store.sample import store_words
 
     improved, degraded = most_changed(before, after, count or MOST_CHANGED)

@@ -8,7 +8,8 @@ from pathlib import Path
 from trajpred.data.environment import command_words
 from trajpred.data.registry import import_words
 from trajpred.evaluation import Evaluation, evaluate, write_results
-from trajpred.evaluation.report import interval_table, note_of, show, tables, to_markdown
+from trajpred.evaluation.recipes import interval_table
+from trajpred.evaluation.report import note_of, show, tables, to_markdown
 from trajpred.evaluation.table import compare
 from trajpred.model import pretrained
 from trajpred.predictors import load_predictor

@@ -6,7 +6,7 @@ Results are read and compared without torch, which only ``evaluate`` imports.
 from typing import TYPE_CHECKING
 
 from trajpred import lazy_names
-from trajpred.evaluation.report import by_recipe, format_table
+from trajpred.evaluation.recipes import by_recipe, format_table
 from trajpred.evaluation.results import Evaluation, read_results, write_results
 from trajpred.evaluation.table import Interval, bootstrap, compare
 

@@ -16,7 +16,7 @@ from trajpred.data.files import atomic_file
 from trajpred.data.splits import CALIBRATION_PART, GROUPS, draw
 from trajpred.errors import require
 from trajpred.evaluation.agents import ScoredAgents, best_modes, whole_seconds
-from trajpred.evaluation.results import store_facts
+from trajpred.evaluation.origin import store_facts
 from trajpred.metrics.calibration import (
     MIN_PROBABILITY,
     ConformalRegions,

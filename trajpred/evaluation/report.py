@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from trajpred.data.splits import GROUPS, PAIRED_GROUPS
-from trajpred.errors import DataError, require
+from trajpred.data.splits import GROUPS
 from trajpred.evaluation.results import Evaluation, listing
 from trajpred.evaluation.table import (
     EVERY,
     FACTS,
     Cell,
     Cells,
-    Change,
     Summary,
     calibration_errors,
     change,
     fact_names,
     members,
-    pairs,
-    require_same_scenes,
     scene_cells,
     summary,
     whole_columns,
 )
-from trajpred.metrics import headline, metrics_of
+from trajpred.metrics import headline
 from trajpred.metrics.registry import MODES
 
 #: Printed below every report, because published tables follow different conventions.
@@ -46,8 +36,6 @@ CONVENTIONS = (
     "ADE-of-best-FDE is what QCNet, HiVT and others call minADE. Brier metrics add (1 - p)² of that mode, p "
     "as given. K modes: the most probable ones."
 )
-#: How many of the most improved, and of the most degraded, scenarios to list.
-MOST_CHANGED = 10
 #: Cells of a row by column; the column of the row's name is often "".
 Row = dict[str, str | Cell]
 
@@ -89,10 +77,11 @@ def tables(result: Evaluation, by: Sequence[str] = (), groups: Sequence[str] = (
             built += _of_group(summaries[group], group, facts)
     if "all" not in groups:  # stationary agents are only in the group of all agents
         built.append(_plausibility_ahead(summaries["all"][EVERY], "all"))
-    return _with_rows(built)
+    return with_rows(built)
 
 
-def _with_rows(built: Iterable[Table]) -> list[Table]:
+def with_rows(built: Iterable[Table]) -> list[Table]:
+    """Leave out empty tables."""
     return [table for table in built if table.rows]
 
 
@@ -220,64 +209,7 @@ def degradation(results: Sequence[Evaluation], groups: Sequence[str]) -> list[Ta
                 row["change of minFDE6"] = f"{changed:+}"
             rows.append(row)
         built.append(Table.of(listing(f"{group} agents, perturbed scenarios", first.part), rows))
-    return _with_rows([*built, *map(joint_table, variants)])
-
-
-def change_tables(
-    before: Sequence[Evaluation],
-    after: Sequence[Evaluation],
-    names: tuple[str, str],
-    count: int = MOST_CHANGED,
-) -> list[Table]:
-    """Build tables of the change in metrics between two recipes, given by their seeds.
-
-    Mean changes over the focal and moving agents that both predict, with 95 % intervals, and the ``count``
-    scenarios in which the focal agent's minFDE6 improved and degraded most.
-    """
-    old, new = names
-    rows: list[Row] = []
-    agents: list[str] = []
-    for group, changed in _changes(before, after).items():
-        agents.append(f"{changed.agents:,} {group}")
-        for metric, (mean, low, high) in changed.metrics.items():
-            row: Row = {"": f"{group} {metric}", "change": f"{mean:+.3f}", "from": "-", "to (95 %)": "-"}
-            if not math.isnan(low):
-                row |= {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"}
-            rows.append(row)
-    both = f"{' and '.join(agents)} agents that both predict"
-    built = [Table.of(listing(f"{new} against {old}, {both}", after[0].part), rows)]
-    for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
-        rows = [{"scenario": scenario, "change": f"{value:+.2f}"} for scenario, value in scenarios.items()]
-        built.append(Table.of(f"{how} minFDE6 than {old}", rows))
-    return _with_rows(built)
-
-
-def _changes(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> dict[str, Change]:
-    """Compute the change for each group with common agents. Raises: DataError if there is none."""
-    changes: dict[str, Change] = {}
-    problems: list[DataError] = []
-    for group in PAIRED_GROUPS:
-        try:
-            changes[group] = change(after, before, group)
-        except DataError as error:  # predictions files may have only the focal agents, or none of them
-            problems.append(error)
-    if not changes:
-        raise problems[0]
-    return changes
-
-
-def most_changed(
-    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int = MOST_CHANGED
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the ``count`` scenarios in which minFDE6 improves most, and those in which it degrades most.
-
-    It is the focal agent's minFDE6, or the moving agents' if both predict no common focal agent.
-    """
-    changed = next(iter(_changes(before, after).values()))
-    ascending = list(changed.by_scenario.items())
-    improved = [pair for pair in ascending[:count] if pair[1] < 0]
-    degraded = [pair for pair in ascending[: -count - 1 : -1] if pair[1] > 0]
-    return dict(improved), dict(degraded)
+    return with_rows([*built, *map(joint_table, variants)])
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -322,226 +254,3 @@ def show(shown: Sequence[Table], note: str = CONVENTIONS) -> None:
         console.print(grid)
     if note:
         console.print(note, style="dim", highlight=False, markup=False)
-
-
-#: Evaluations of one recipe with several seeds.
-Seeds = Sequence[Evaluation]
-#: Evaluations of several recipes, by name.
-Recipes = Mapping[str, Seeds]
-#: Metrics in a table of differences, besides the changes between updates.
-COMPARED = ("minFDE1", "minFDE6", "MR6")
-
-
-def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
-    """Group evaluations by recipe, in the order in which the recipes first appear.
-
-    Duplicates (a baseline beside every run) count once.
-
-    Args:
-        files: files of the evaluations; different runs of one recipe and seed are distinguished by folder.
-
-    Raises: DataError if there are none, their data differ, or two with one recipe and seed differ.
-    """
-    if not evaluations:
-        raise DataError("no results given")
-    of_recipe: dict[str, list[int]] = {}
-    for row, result in enumerate(evaluations):
-        _require_same_data(evaluations[0], result)
-        rows = of_recipe.setdefault(result.recipe, [])
-        if not any(_is_copy(evaluations[other], result) for other in rows):
-            rows.append(row)
-    recipes: dict[str, list[Evaluation]] = {}
-    for recipe, rows in of_recipe.items():
-        results = [evaluations[row] for row in rows]
-        seeds = {result.training.get("seed") for result in results}
-        if len(seeds) == len(results):
-            recipes[recipe] = results
-        else:
-            recipes |= _by_place(results, [files[row] for row in rows if files])
-    return recipes
-
-
-def _by_place(results: Sequence[Evaluation], files: Sequence[Path]) -> dict[str, list[Evaluation]]:
-    """Distinguish runs of one recipe and seed by the folders of their files, or by the files.
-
-    Raises: DataError if there are no files, or equal ones.
-    """
-    recipe = results[0].recipe
-    for places in ([file.parent for file in files], files):
-        if len(set(places)) == len(results):
-            return {f"{recipe} ({place})": [result] for place, result in zip(places, results, strict=True)}
-    names = " and ".join(result.predictor for result in results)
-    raise DataError(f"{names} differ, but are {recipe} with one seed; give one of them")
-
-
-def _require_same_data(first: Evaluation, second: Evaluation) -> None:
-    """Raise :class:`DataError` if the evaluations are of different data."""
-    if _data_of(first) != _data_of(second):
-        names = f"{first.predictor} and {second.predictor}"
-        data = f"{_data_of(first)} and {_data_of(second)}"
-        raise DataError(f"{names} were evaluated on different data: {data}")
-    require_same_scenes(first, second)
-
-
-def _data_of(result: Evaluation) -> str:
-    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
-    return f"{result.split} of {result.store.get('source')} ({size})"
-
-
-def _is_copy(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether a recipe's results have one seed and are equal up to rounding on other machines."""
-    focal = first.metrics["focal"]
-    other = second.metrics["focal"]
-    for column in headline():
-        name = column.title
-        if name in focal and name in other and not abs(focal[name] - other[name]) < 1e-3:
-            return False
-    return first.training.get("seed") == second.training.get("seed")
-
-
-def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "focal") -> str:
-    """Format a Markdown row per evaluation, or per recipe: the mean over its seeds, with minimum and maximum.
-
-    Metres, miss rates as fractions.
-    """
-    if isinstance(evaluations, Mapping):
-        lines = [(_with_count(name, seeds), seeds) for name, seeds in evaluations.items()]
-    else:
-        lines = [(result.predictor, [result]) for result in evaluations]
-    rows: list[Row] = []
-    for name, seeds in lines:
-        means = [result.metrics[group] for result in seeds if group in result.metrics]
-        require(len(means) == len(seeds), "group", f"{name} has no results of {group} agents")
-        row: Row = {"predictor": name, "agents": str(means[0]["count"])}
-        for column in headline():
-            row[column.title] = _over_seeds(means, column.title)
-        rows.append(row)
-    table = Table.of("", rows)
-    return markdown(table.head, table.rows)
-
-
-def _with_count(name: str, seeds: Seeds) -> str:
-    return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
-
-
-def _over_seeds(means: Sequence[Mapping[str, float]], name: str) -> str:
-    """Format ``mean (minimum–maximum)``; only the value for one seed, a dash if there is none."""
-    values = [metrics[name] for metrics in means if name in metrics]
-    if not values:
-        return "-"
-    mean = f"{sum(values) / len(values):.2f}"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
-
-
-def interval_table(recipes: Recipes, group: str = "focal") -> Table:
-    """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
-
-    For the metrics :data:`COMPARED`, over the agents that all predict.
-
-    Raises: DataError if there are none, or results have no values per scenario.
-    """
-    paired = pairs([*chain.from_iterable(recipes.values())], group)
-    streaming = [metric.name for metric in metrics_of("streaming")]
-    names = [name for name in (*COMPARED, *streaming) if name in paired.values]
-    titles = _short_names(recipes)
-    reference = next(iter(recipes))
-    first: dict[str, NDArray[np.float64]] = {}
-    rows: list[Row] = []
-    start = 0
-    for recipe, seeds in recipes.items():
-        end = start + len(seeds)
-        means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
-        start = end
-        row: Row = {"predictor": _with_count(titles[recipe], seeds)}
-        for name, interval in paired.intervals(means).items():
-            row[name] = f"{interval}"
-        if rows:
-            differences = {name: means[name] - first[name] for name in names}
-            for name, interval in paired.intervals(differences).items():
-                row[f"{name} against {titles[reference]}"] = f"{interval:+}"
-        first = first or means
-        rows.append(row)
-    agents = f"{paired.agents.sum():,} {group} agents that all predict"
-    shown = "means and paired differences with 95 % bootstrap intervals over recordings"
-    return Table.of(listing(agents, recipes[reference][0].partly, shown), rows)
-
-
-def _short_names(recipes: Iterable[str]) -> dict[str, str]:
-    """Return each recipe's name up to the first comma if that is unambiguous."""
-    short = {recipe: recipe.partition(",")[0] for recipe in recipes}
-    count = Counter(short.values())
-    return {recipe: name if count[name] == 1 else recipe for recipe, name in short.items()}
-
-
-def format_origin(seeds: Seeds) -> str:
-    """Describe the origin of a recipe's figures in one line: its trainings, and the code that scored it."""
-    training = format_training([result.training for result in seeds])
-    code = _code(seeds[0].environment)
-    scored = f"scored by {code}" if code else ""
-    return "; ".join(filter(None, (training, scored, seeds[0].others)))
-
-
-def format_training(training: Sequence[Mapping[str, Any]]) -> str:
-    """Describe trainings of one recipe in one line: seeds, data, duration, machine and code."""
-    machine = training[0].get("environment") or {}
-    seeds = _distinct(training, "seed")
-    parts = {
-        "seeds" if len(seeds) > 1 else "seed": ", ".join(str(seed) for seed in seeds),
-        "trained on": _training_data(training[0]),
-        "starting with": ", ".join(_distinct(training, "weights")),
-        "for": _duration(training),
-        "on": _processor(machine),
-        "code": _code(machine),
-    }
-    return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
-
-
-def _distinct(training: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """List the distinct values of a fact, without None."""
-    values = [facts[name] for facts in training if facts.get(name) is not None]
-    return list(dict.fromkeys(values))
-
-
-def _training_data(facts: Mapping[str, Any]) -> str:
-    """Describe the training scenarios and the store they came from; empty if unknown."""
-    store = facts.get("store") or {}
-    count = store.get("scenarios", {}).get("train")
-    if not count:
-        return ""
-    data = f"{count:,} scenarios of {store.get('source')} (store {store.get('config')})"
-    if facts.get("hold_out"):
-        data += f", {facts['hold_out']:.3g} of them held out"
-    return data
-
-
-def _duration(training: Sequence[Mapping[str, Any]]) -> str:
-    epochs = [count for count in _distinct(training, "epochs") if count > 0]  # -1: until the steps are done
-    minutes = [round(wall_s / 60) for wall_s in _distinct(training, "wall_s")]
-    return listing(
-        _counted(epochs, "epoch"), _counted(_distinct(training, "steps"), "step"), _counted(minutes, "minute")
-    )
-
-
-def _processor(machine: Mapping[str, Any]) -> str:
-    if not machine:
-        return ""
-    threads = _counted([machine.get("threads", 1)], "thread")
-    return listing(machine.get("gpu") or "", f"{machine.get('cpu')} ({threads})")
-
-
-def _counted(values: Iterable[int], unit: str) -> str:
-    """Return text such as ``1 thread`` or ``79, 80 minutes``; empty without a value."""
-    numbers = ", ".join(f"{value:,}" for value in dict.fromkeys(values))
-    plural = "" if numbers in ("", "1") else "s"
-    return f"{numbers} {unit}{plural}" if numbers else ""
-
-
-def _code(environment: Mapping[str, Any]) -> str:
-    if not environment:
-        return ""
-    commit = environment.get("commit", "")[:10]
-    if environment.get("dirty"):
-        commit += " with changes"
-    return listing(f"trajpred {environment.get('trajpred')}", commit, f"torch {environment.get('torch')}")

@@ -29,7 +29,8 @@ from trajpred.evaluation.agents import (
     whole_seconds,
 )
 from trajpred.evaluation.av2_check import Av2Check
-from trajpred.evaluation.results import Evaluation, environment, store_facts
+from trajpred.evaluation.origin import environment, store_facts
+from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.table import FACTS, agent_field
 from trajpred.evaluation.updates import score_streams
 from trajpred.metrics import (

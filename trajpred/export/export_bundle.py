@@ -22,7 +22,7 @@ from trajpred.data.lane_map import MARK_TYPES
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError, require
-from trajpred.evaluation.results import environment
+from trajpred.evaluation.origin import environment
 from trajpred.export.check import TOLERANCE_M, Check, check, check_encoder, example_arrays
 from trajpred.export.graphs import decoder_chain, encoder_chain, port_names, ports_among
 from trajpred.export.trace import join, to_onnx

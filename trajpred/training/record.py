@@ -20,7 +20,7 @@ from tqdm import tqdm
 from trajpred.data.environment import command_words
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
-from trajpred.evaluation.results import environment, store_facts
+from trajpred.evaluation.origin import environment, store_facts
 from trajpred.model.checkpoint import TRAINING
 
 #: Facts that, with the store, determine the batches of an epoch.

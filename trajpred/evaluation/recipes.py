@@ -1,0 +1,229 @@
+"""Comparison of recipes, each with the results of its seeds: means, ranges, paired differences, changes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajpred.data.splits import PAIRED_GROUPS
+from trajpred.errors import DataError, require
+from trajpred.evaluation.report import Row, Table, markdown, with_rows
+from trajpred.evaluation.results import Evaluation, listing
+from trajpred.evaluation.table import Change, change, pairs, require_same_scenes
+from trajpred.metrics import headline, metrics_of
+
+#: How many of the most improved, and of the most degraded, scenarios to list.
+MOST_CHANGED = 10
+#: Evaluations of one recipe with several seeds.
+Seeds = Sequence[Evaluation]
+#: Evaluations of several recipes, by name.
+Recipes = Mapping[str, Seeds]
+#: Metrics in a table of differences, besides the changes between updates.
+COMPARED = ("minFDE1", "minFDE6", "MR6")
+
+
+def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
+    """Group evaluations by recipe, in the order in which the recipes first appear.
+
+    Duplicates (a baseline beside every run) count once.
+
+    Args:
+        files: files of the evaluations; different runs of one recipe and seed are distinguished by folder.
+
+    Raises: DataError if there are none, their data differ, or two with one recipe and seed differ.
+    """
+    if not evaluations:
+        raise DataError("no results given")
+    of_recipe: dict[str, list[int]] = {}
+    for row, result in enumerate(evaluations):
+        _require_same_data(evaluations[0], result)
+        rows = of_recipe.setdefault(result.recipe, [])
+        if not any(_is_copy(evaluations[other], result) for other in rows):
+            rows.append(row)
+    recipes: dict[str, list[Evaluation]] = {}
+    for recipe, rows in of_recipe.items():
+        results = [evaluations[row] for row in rows]
+        seeds = {result.training.get("seed") for result in results}
+        if len(seeds) == len(results):
+            recipes[recipe] = results
+        else:
+            recipes |= _by_place(results, [files[row] for row in rows if files])
+    return recipes
+
+
+def _by_place(results: Sequence[Evaluation], files: Sequence[Path]) -> dict[str, list[Evaluation]]:
+    """Distinguish runs of one recipe and seed by the folders of their files, or by the files.
+
+    Raises: DataError if there are no files, or equal ones.
+    """
+    recipe = results[0].recipe
+    for places in ([file.parent for file in files], files):
+        if len(set(places)) == len(results):
+            return {f"{recipe} ({place})": [result] for place, result in zip(places, results, strict=True)}
+    names = " and ".join(result.predictor for result in results)
+    raise DataError(f"{names} differ, but are {recipe} with one seed; give one of them")
+
+
+def _require_same_data(first: Evaluation, second: Evaluation) -> None:
+    """Raise :class:`DataError` if the evaluations are of different data."""
+    if _data_of(first) != _data_of(second):
+        names = f"{first.predictor} and {second.predictor}"
+        data = f"{_data_of(first)} and {_data_of(second)}"
+        raise DataError(f"{names} were evaluated on different data: {data}")
+    require_same_scenes(first, second)
+
+
+def _data_of(result: Evaluation) -> str:
+    size = listing(f"{result.scenarios} scenarios", result.part, result.partly)
+    return f"{result.split} of {result.store.get('source')} ({size})"
+
+
+def _is_copy(first: Evaluation, second: Evaluation) -> bool:
+    """Return whether a recipe's results have one seed and are equal up to rounding on other machines."""
+    focal = first.metrics["focal"]
+    other = second.metrics["focal"]
+    for column in headline():
+        name = column.title
+        if name in focal and name in other and not abs(focal[name] - other[name]) < 1e-3:
+            return False
+    return first.training.get("seed") == second.training.get("seed")
+
+
+def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "focal") -> str:
+    """Format a Markdown row per evaluation, or per recipe: the mean over its seeds, with minimum and maximum.
+
+    Metres, miss rates as fractions.
+    """
+    if isinstance(evaluations, Mapping):
+        lines = [(_with_count(name, seeds), seeds) for name, seeds in evaluations.items()]
+    else:
+        lines = [(result.predictor, [result]) for result in evaluations]
+    rows: list[Row] = []
+    for name, seeds in lines:
+        scored = all(group in result.metrics for result in seeds)
+        require(scored, "group", f"{name} has no results of {group} agents")
+        row: Row = {"predictor": name, "agents": str(seeds[0].metrics[group]["count"])}
+        for column in headline():
+            row[column.title] = over_seeds(seeds, column.title, group)
+        rows.append(row)
+    table = Table.of("", rows)
+    return markdown(table.head, table.rows)
+
+
+def over_seeds(seeds: Seeds, metric: str, group: str = "focal") -> str:
+    """Format ``mean (minimum–maximum)``; only the value for one seed, a dash if there is none."""
+    metrics = [result.metrics[group] for result in seeds]
+    values = [of_seed[metric] for of_seed in metrics if metric in of_seed]
+    if not values:
+        return "-"
+    mean = f"{sum(values) / len(values):.2f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({min(values):.2f}\N{EN DASH}{max(values):.2f})"
+
+
+def interval_table(recipes: Recipes, group: str = "focal") -> Table:
+    """Build a table of the means of each recipe and their differences from the first, with 95 % intervals.
+
+    For the metrics :data:`COMPARED`, over the agents that all predict.
+
+    Raises: DataError if there are none, or results have no values per scenario.
+    """
+    paired = pairs([*chain.from_iterable(recipes.values())], group)
+    streaming = [metric.name for metric in metrics_of("streaming")]
+    names = [name for name in (*COMPARED, *streaming) if name in paired.values]
+    titles = _short_names(recipes)
+    reference = next(iter(recipes))
+    first: dict[str, NDArray[np.float64]] = {}
+    rows: list[Row] = []
+    start = 0
+    for recipe, seeds in recipes.items():
+        end = start + len(seeds)
+        means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
+        start = end
+        row: Row = {"predictor": _with_count(titles[recipe], seeds)}
+        for name, interval in paired.intervals(means).items():
+            row[name] = f"{interval}"
+        if rows:
+            differences = {name: means[name] - first[name] for name in names}
+            for name, interval in paired.intervals(differences).items():
+                row[f"{name} against {titles[reference]}"] = f"{interval:+}"
+        first = first or means
+        rows.append(row)
+    agents = f"{paired.agents.sum():,} {group} agents that all predict"
+    shown = "means and paired differences with 95 % bootstrap intervals over recordings"
+    return Table.of(listing(agents, recipes[reference][0].partly, shown), rows)
+
+
+def _short_names(recipes: Iterable[str]) -> dict[str, str]:
+    """Return each recipe's name up to the first comma if that is unambiguous."""
+    short = {recipe: recipe.partition(",")[0] for recipe in recipes}
+    count = Counter(short.values())
+    return {recipe: name if count[name] == 1 else recipe for recipe, name in short.items()}
+
+
+def _with_count(name: str, seeds: Seeds) -> str:
+    return f"{name}, {len(seeds)} seeds" if len(seeds) > 1 else name
+
+
+def change_tables(
+    before: Sequence[Evaluation],
+    after: Sequence[Evaluation],
+    names: tuple[str, str],
+    count: int = MOST_CHANGED,
+) -> list[Table]:
+    """Build tables of the change in metrics between two recipes, given by their seeds.
+
+    Mean changes over the focal and moving agents that both predict, with 95 % intervals, and the ``count``
+    scenarios in which the focal agent's minFDE6 improved and degraded most.
+    """
+    old, new = names
+    rows: list[Row] = []
+    agents: list[str] = []
+    for group, changed in _changes(before, after).items():
+        agents.append(f"{changed.agents:,} {group}")
+        for metric, (mean, low, high) in changed.metrics.items():
+            row: Row = {"": f"{group} {metric}", "change": f"{mean:+.3f}", "from": "-", "to (95 %)": "-"}
+            if not math.isnan(low):
+                row |= {"from": f"{low:+.3f}", "to (95 %)": f"{high:+.3f}"}
+            rows.append(row)
+    both = f"{' and '.join(agents)} agents that both predict"
+    built = [Table.of(listing(f"{new} against {old}, {both}", after[0].part), rows)]
+    for how, scenarios in zip(("better", "worse"), most_changed(before, after, count), strict=True):
+        rows = [{"scenario": scenario, "change": f"{value:+.2f}"} for scenario, value in scenarios.items()]
+        built.append(Table.of(f"{how} minFDE6 than {old}", rows))
+    return with_rows(built)
+
+
+def _changes(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> dict[str, Change]:
+    """Compute the change for each group with common agents. Raises: DataError if there is none."""
+    changes: dict[str, Change] = {}
+    problems: list[DataError] = []
+    for group in PAIRED_GROUPS:
+        try:
+            changes[group] = change(after, before, group)
+        except DataError as error:  # predictions files may have only the focal agents, or none of them
+            problems.append(error)
+    if not changes:
+        raise problems[0]
+    return changes
+
+
+def most_changed(
+    before: Sequence[Evaluation], after: Sequence[Evaluation], count: int = MOST_CHANGED
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the ``count`` scenarios in which minFDE6 improves most, and those in which it degrades most.
+
+    It is the focal agent's minFDE6, or the moving agents' if both predict no common focal agent.
+    """
+    changed = next(iter(_changes(before, after).values()))
+    ascending = list(changed.by_scenario.items())
+    improved = [pair for pair in ascending[:count] if pair[1] < 0]
+    degraded = [pair for pair in ascending[: -count - 1 : -1] if pair[1] > 0]
+    return dict(improved), dict(degraded)
