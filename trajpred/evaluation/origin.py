@@ -71,7 +71,7 @@ def format_origin(seeds: Sequence[Evaluation]) -> str:
     training = format_training([result.training for result in seeds])
     code = _code(seeds[0].environment)
     scored = f"scored by {code}" if code else ""
-    return "; ".join(filter(None, (training, scored, seeds[0].others)))
+    return listing(training, scored, seeds[0].others, by="; ")
 
 
 def format_training(training: Sequence[Mapping[str, Any]]) -> str:
@@ -79,20 +79,21 @@ def format_training(training: Sequence[Mapping[str, Any]]) -> str:
     machine = training[0].get("environment") or {}
     seeds = _distinct(training, "seed")
     parts = {
-        "seeds" if len(seeds) > 1 else "seed": ", ".join(str(seed) for seed in seeds),
+        "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
         "trained on": _training_data(training[0]),
         "starting with": ", ".join(_distinct(training, "weights")),
         "for": _duration(training),
         "on": _processor(machine),
         "code": _code(machine),
     }
-    return "; ".join(f"{name} {value}" for name, value in parts.items() if value)
+    return listing(*(f"{name} {value}" for name, value in parts.items() if value), by="; ")
 
 
 def _distinct(training: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """List the distinct values of a fact, without None."""
-    values = [facts[name] for facts in training if facts.get(name) is not None]
-    return list(dict.fromkeys(values))
+    values = dict.fromkeys(facts.get(name) for facts in training)
+    values.pop(None, None)
+    return list(values)
 
 
 def _training_data(facts: Mapping[str, Any]) -> str:

@@ -40,34 +40,36 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     """
     if not evaluations:
         raise DataError("no results given")
-    of_recipe: dict[str, list[int]] = {}
-    for row, result in enumerate(evaluations):
+    found: dict[str, list[tuple[Evaluation, Path]]] = {}
+    for result, file in zip(evaluations, files or [Path()] * len(evaluations), strict=True):
         _require_same_data(evaluations[0], result)
-        rows = of_recipe.setdefault(result.recipe, [])
-        if not any(_is_copy(evaluations[other], result) for other in rows):
-            rows.append(row)
+        runs = found.setdefault(result.recipe, [])
+        if not any(_is_copy(other, result) for other, _ in runs):
+            runs.append((result, file))
     recipes: dict[str, list[Evaluation]] = {}
-    for recipe, rows in of_recipe.items():
-        results = [evaluations[row] for row in rows]
+    for recipe, runs in found.items():
+        results = [result for result, _ in runs]
         seeds = {result.training.get("seed") for result in results}
         if len(seeds) == len(results):
             recipes[recipe] = results
         else:
-            recipes |= _by_place(results, [files[row] for row in rows if files])
+            recipes |= _by_place(runs)
     return recipes
 
 
-def _by_place(results: Sequence[Evaluation], files: Sequence[Path]) -> dict[str, list[Evaluation]]:
+def _by_place(runs: Sequence[tuple[Evaluation, Path]]) -> dict[str, list[Evaluation]]:
     """Distinguish runs of one recipe and seed by the folders of their files, or by the files.
 
-    Raises: DataError if there are no files, or equal ones.
+    Raises: DataError if the files are equal.
     """
-    recipe = results[0].recipe
-    for places in ([file.parent for file in files], files):
-        if len(set(places)) == len(results):
-            return {f"{recipe} ({place})": [result] for place, result in zip(places, results, strict=True)}
-    names = " and ".join(result.predictor for result in results)
-    raise DataError(f"{names} differ, but are {recipe} with one seed; give one of them")
+    for name_of in (lambda file: file.parent, lambda file: file):
+        placed: dict[str, list[Evaluation]] = {}
+        for result, file in runs:
+            placed[f"{result.recipe} ({name_of(file)})"] = [result]
+        if len(placed) == len(runs):
+            return placed
+    names = " and ".join(result.predictor for result, _ in runs)
+    raise DataError(f"{names} differ, but are {runs[0][0].recipe} with one seed; give one of them")
 
 
 def _require_same_data(first: Evaluation, second: Evaluation) -> None:
@@ -101,19 +103,21 @@ def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "foca
     Metres, miss rates as fractions.
     """
     if isinstance(evaluations, Mapping):
-        lines = [(_with_count(name, seeds), seeds) for name, seeds in evaluations.items()]
+        rows = [_means(_with_count(name, seeds), seeds, group) for name, seeds in evaluations.items()]
     else:
-        lines = [(result.predictor, [result]) for result in evaluations]
-    rows: list[Row] = []
-    for name, seeds in lines:
-        scored = all(group in result.metrics for result in seeds)
-        require(scored, "group", f"{name} has no results of {group} agents")
-        row: Row = {"predictor": name, "agents": str(seeds[0].metrics[group]["count"])}
-        for column in headline():
-            row[column.title] = over_seeds(seeds, column.title, group)
-        rows.append(row)
+        rows = [_means(result.predictor, [result], group) for result in evaluations]
     table = Table.of("", rows)
     return markdown(table.head, table.rows)
+
+
+def _means(name: str, seeds: Seeds, group: str) -> Row:
+    """Return a row with the means of the headline metrics. Raises: DataError without the group."""
+    scored = all(group in result.metrics for result in seeds)
+    require(scored, "group", f"{name} has no results of {group} agents")
+    row: Row = {"predictor": name, "agents": str(seeds[0].metrics[group]["count"])}
+    for column in headline():
+        row[column.title] = over_seeds(seeds, column.title, group)
+    return row
 
 
 def over_seeds(seeds: Seeds, metric: str, group: str = "focal") -> str:

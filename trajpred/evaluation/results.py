@@ -45,9 +45,9 @@ _FACTS: dict[str, Any] = {
 }
 
 
-def listing(*parts: str) -> str:
-    """Join the non-empty parts by commas."""
-    return ", ".join(filter(None, parts))
+def listing(*parts: str, by: str = ", ") -> str:
+    """Join the non-empty parts."""
+    return by.join(filter(None, parts))
 
 
 @dataclass(frozen=True)
