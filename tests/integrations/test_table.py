@@ -26,7 +26,8 @@ from trajpred.integrations.table import SOURCE, TableOptions
 from trajpred.predictors import load_predictor
 from trajpred.predictors.predictor import forecast_store
 from trajpred.sources import RawScenario
-from trajpred.sources.tables import Preset, column_names
+from trajpred.sources.columns import Preset
+from trajpred.sources.tables import column_names
 from trajpred.store import ScenarioStore, prepare
 
 NAME = "trajpred.integrations.table:SOURCE"

@@ -1,4 +1,4 @@
-"""Fixtures of the export tests, for the runtime, and changed copies of a bundle."""
+"""Fixtures of the export tests, for the runtime; a short drive; changed copies of a bundle."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from tests.export.conftest import *  # noqa: F403
 from trajpred.data.scenario import Scenario
-from trajpred.onboard import OnboardForecaster, StreamingForecaster
+from trajpred.onboard import Detections, OnboardForecast, OnboardForecaster, StreamingForecaster
 from trajpred.onboard.bundle import MANIFEST
 
 #: Changes of a manifest after which its graphs have another size than it says, by field.
@@ -21,12 +21,25 @@ WRONG_SIZES = [
     ("dim", lambda info: info["model"].update(dim=8)),
     ("lane_points", lambda info: info["scene"]["features"].update(lane_points=8)),
 ]
+#: Seconds between the updates of a drive.
+STEP = 0.1
 
 
 @pytest.fixture
 def stream(shared_forecaster: OnboardForecaster, scenes: list[Scenario]) -> StreamingForecaster:
     """With the map of the smallest scene."""
     return StreamingForecaster(shared_forecaster, scenes[0].map)
+
+
+def drive(stream: StreamingForecaster, steps: int = 6, **others: tuple[float, float]) -> OnboardForecast:
+    """Update with car ``a`` at 10 m/s and ``others`` that stand."""
+    for step in range(steps):
+        found = stream.update(step * STEP, Detections(["a", *others], [(step, 0.0), *others.values()]))
+    return found
+
+
+def warnings(found: OnboardForecast) -> str:
+    return "; ".join(found.warnings)
 
 
 def edit(folder: Path, change: Callable[[dict], object]) -> None:

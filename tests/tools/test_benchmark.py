@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tools.benchmark import AGENTS, CROWDED, main, onboard, with_duplicates
+from tools.benchmark import main
+from tools.benchmark_onboard import AGENTS, CROWDED, onboard, with_duplicates
 from trajpred.data.scenario import Scenario
 from trajpred.export.export_bundle import export_bundle
 

@@ -38,10 +38,10 @@ from trajpred.errors import DataError, quoted, require, require_finite
 from trajpred.integrations.maps.scenarionet import read as read_features
 from trajpred.integrations.maps.segments import lane_map_of
 from trajpred.sources import Source
+from trajpred.sources.columns import CLASSES, Column
 from trajpred.sources.pickles import read_pickle
 from trajpred.sources.reading import RawScenario, readable
 from trajpred.sources.recording import Recording
-from trajpred.sources.tables import CLASSES, Column
 from trajpred.sources.windows import ROAD_USERS, Found, Windows, split_recordings
 
 #: Index files of a database: facts about each scene by file name, and the scenes' folders.

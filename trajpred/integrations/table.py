@@ -26,17 +26,10 @@ from trajpred.errors import DataError, require
 from trajpred.integrations.maps import read_map_file, require_origin
 from trajpred.integrations.maps.lanelet2 import from_utm, utm
 from trajpred.sources import Source
+from trajpred.sources.columns import PRESETS, Column, Preset, parse_columns
 from trajpred.sources.reading import RawScenario, readable, text_codes
 from trajpred.sources.recording import Recording
-from trajpred.sources.tables import (
-    PRESETS,
-    Column,
-    Preset,
-    numbers_beside,
-    parse_columns,
-    read_rows,
-    recordings_in,
-)
+from trajpred.sources.tables import numbers_beside, read_rows, recordings_in
 from trajpred.sources.windows import Found, Windows, split_recordings
 
 #: Maximum rows to read at once, from any number of a file's recordings.

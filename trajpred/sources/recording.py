@@ -26,8 +26,8 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, longest_gap_s
 from trajpred.data.tracks import MAX_HEADING, OBJECT_TYPES, UNKNOWN_TYPE, TrackCategory, Tracks, usual_types
 from trajpred.errors import DataError, quoted, require
+from trajpred.sources.columns import CLASSES, Column
 from trajpred.sources.reading import MAX_STATES, sizes_of, text_codes
-from trajpred.sources.tables import CLASSES, Column
 from trajpred.sources.windows import ROAD_USERS, SHORTEST_S, Windows, roles
 
 #: Steps faster than this (m/s) show wrong units or ids.
