@@ -274,7 +274,7 @@ def decode(parts: Sequence[NDArray[Any]]) -> Scenario:
         city=str(_texts(columns["city"])[0]),
         timestamps_ns=columns["timestamps_ns"].values,
         num_observed=int(columns["num_observed"].values[0]),
-        focal_id=str(tracks.track_id[_focal(columns)[0]]),
+        focal_id=str(tracks.track_id[columns["focal"].values[0]]),
         tracks=tracks,
         map=_decode_map(columns),
         continued=int(columns["continued"].values[0]),
@@ -301,7 +301,7 @@ def decode_batch(rows: Sequence[Sequence[NDArray[Any]]]) -> ScenarioBatch:
         step_s=mean_step_s(stamps.values.reshape(-1, steps), num_observed),
         num_observed=num_observed,
         recorded=steps - columns["continued"].values.astype(np.int64),
-        focal=_focal(columns),
+        focal=columns["object_type"].offsets[:-1] + columns["focal"].values,  # rows among all tracks
         tracks=_decode_tracks(columns),
         track_scene=np.repeat(scene, columns["object_type"].lengths),
         map=_decode_map(columns),
@@ -322,12 +322,6 @@ def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
     return columns
 
 
-def _focal(columns: dict[str, Ragged]) -> NDArray[np.int64]:
-    """``[S]`` rows of the focal tracks among all tracks."""
-    first_tracks: NDArray[np.int64] = columns["object_type"].offsets[:-1]
-    return first_tracks + columns["focal"].values
-
-
 def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
     """Decode the tracks of all scenarios."""
     steps = int(columns["timestamps_ns"].lengths[0])
@@ -343,6 +337,9 @@ def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
         return dense.reshape(*valid.shape, *compact.shape[1:])
 
     velocity_unit = np.repeat(columns["velocity_unit"].values, columns["velocity"].lengths)
+    size = np.full((len(names), 2), np.nan)
+    has_sizes = np.repeat(columns["size"].lengths > 0, columns["object_type"].lengths)
+    size[has_sizes] = columns["size"].values
     return Tracks(
         track_id=names,
         object_type=columns["object_type"].values,
@@ -351,35 +348,23 @@ def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
         position=states(_metres("position", columns)),
         heading=states(columns["heading"].values * HEADING_UNIT),
         velocity=states(columns["velocity"].values * velocity_unit[:, None]),
-        size=_decode_sizes(columns),
+        size=size,
     )
 
 
-def _decode_sizes(columns: dict[str, Ragged]) -> NDArray[np.float64]:
-    """Return the tracks' sizes ``[A, 2]``, unknown for rows without any."""
-    sizes = columns["size"]
-    tracks = columns["object_type"].lengths
-    size = np.full((tracks.sum(), 2), np.nan)
-    size[np.repeat(sizes.lengths > 0, tracks)] = sizes.values
-    return size
-
-
 def _decode_map(columns: dict[str, Ragged]) -> LaneMap:
+    """Decode the maps of all scenarios."""
     elements: dict[str, Any] = {name: columns[name].values for name in (*IDS, *LANE_CODES)}
     elements["is_intersection"] = columns["is_intersection"].values != 0
     for name in ID_ROWS:
         elements[name] = _nested(name, columns)
     for name in POLYLINES:
-        elements[name] = _polylines(name, columns)
+        points = _metres(name, columns)
+        height = columns[f"{name}_height"]
+        if height.lengths.all():  # as in ScenarioBatch.of: heights only if all scenarios have them
+            points = np.concatenate((points, height.values[:, None]), axis=1)
+        elements[name] = Ragged.from_lengths(points, columns[f"{name}_lengths"].values)
     return LaneMap(**elements)
-
-
-def _polylines(name: str, columns: dict[str, Ragged]) -> Ragged:
-    points = _metres(name, columns)
-    height = columns[f"{name}_height"]
-    if height.lengths.all():  # as in ScenarioBatch.of: heights only if all scenarios have them
-        points = np.concatenate((points, height.values[:, None]), axis=1)
-    return Ragged(points, _nested(name, columns).offsets)
 
 
 def _nested(name: str, columns: dict[str, Ragged]) -> Ragged:
@@ -396,6 +381,7 @@ def _metres(name: str, columns: dict[str, Ragged]) -> NDArray[np.float64]:
 
 
 def _texts(letters: Ragged) -> NDArray[np.str_]:
+    """Decode UTF-8 bytes, a row for each text."""
     ends = pa.py_buffer(letters.offsets.astype(np.int32))
     texts = pa.StringArray.from_buffers(len(letters), ends, pa.py_buffer(letters.values))
     return texts.to_numpy(zero_copy_only=False).astype(np.str_)

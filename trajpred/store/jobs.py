@@ -29,7 +29,17 @@ from trajpred.errors import DataError
 from trajpred.sources import find_source
 from trajpred.sources.reading import RawScenario
 from trajpred.store.format import Rows, encode_batch, encode_row
-from trajpred.store.reader import INDEX, SHARD, Window, is_intact, row_checksum, sealed, signed_name, unsealed
+from trajpred.store.reader import (
+    INDEX,
+    SHARD,
+    Window,
+    checksum,
+    is_intact,
+    row_checksum,
+    sealed,
+    signed_name,
+    unsealed,
+)
 
 #: Timeout for the scheduler, and for the first of its workers.
 TIMEOUT_S = 10
@@ -88,21 +98,7 @@ def run_job(job: ShardJob) -> None:
     if _is_finished(job, inputs):
         return
     rows, skipped = _read(job, job.scenarios)
-    windows = {(row["window"], row["frames"]) for row in rows}
-    lost = sorted((window, frames) for window, frames in windows if frames != window)
-    record = inputs | {
-        "scenarios": len(rows),
-        "skipped": skipped,
-        "lengths": sorted(window for window, frames in windows if frames == window),
-    }
-    for name in INDEX.names:
-        record[name] = [row[name] for row in rows]
-    unseen = {row["scenario_id"]: row["lane_distance"] for row in rows if row["lane_distance"] > 0}
-    if unseen:
-        record["unseen"] = unseen
-    record["plausibility"] = list(Plausibility.sum(row["plausibility"] for row in rows))
-    if lost:
-        record["lost"] = lost
+    record = inputs | {"scenarios": len(rows), "skipped": skipped} | _summary(rows)
     new_shard = job.scratch / uuid4().hex
     new_record = job.scratch / uuid4().hex
     try:
@@ -117,6 +113,29 @@ def run_job(job: ShardJob) -> None:
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
         raise DataError(problem, file=job.record) from None
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a shard's record states about its rows."""
+    whole: set[Window] = set()
+    lost: set[tuple[Window, Window]] = set()
+    unseen: dict[str, int] = {}
+    for row in rows:
+        if row["frames"] == row["window"]:
+            whole.add(row["window"])
+        else:
+            lost.add((row["window"], row["frames"]))
+        if row["lane_distance"] > 0:
+            unseen[row["scenario_id"]] = row["lane_distance"]
+    summary: dict[str, Any] = {"lengths": sorted(whole)}
+    for name in INDEX.names:
+        summary[name] = [row[name] for row in rows]
+    if unseen:
+        summary["unseen"] = unseen
+    summary["plausibility"] = list(Plausibility.sum(row["plausibility"] for row in rows))
+    if lost:
+        summary["lost"] = sorted(lost)
+    return summary
 
 
 def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
@@ -134,11 +153,10 @@ def _is_finished(job: ShardJob, inputs: dict[str, Any]) -> bool:
 
 def _fingerprint(raw: RawScenario, options: object) -> int:
     """Hash the contents of a scenario's files and of files named in options, not their locations."""
-    named = [raw.path, *raw.beside]
-    for record in (raw.part, options):
-        for value in _values(record):
-            named += value if isinstance(value, (list, tuple)) else [value]
-    contents = [_contents(path) for path in named if isinstance(path, Path)]
+    contents: list[Any] = []
+    for value in (raw.path, *raw.beside, *_values(raw.part), *_values(options)):
+        paths = value if isinstance(value, (list, tuple)) else [value]
+        contents += [_contents(path) for path in paths if isinstance(path, Path)]
     return zlib.crc32(repr(contents).encode())
 
 
@@ -151,20 +169,21 @@ def _values(record: object) -> Iterable[Any]:
 
 def _contents(path: Path) -> list[Any]:
     """Return name and checksum of each file in a folder, or of one file; empty if it cannot be read."""
-    with suppress(OSError):  # reported when the scenario is read
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        stats = [(file, file.stat()) for file in files if file.is_file()]
-        return [(file.name, _checksum(file, stat.st_size, stat.st_mtime_ns)) for file, stat in stats]
-    return []
+    contents: list[Any] = []
+    try:
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            if file.is_file():
+                stat = file.stat()
+                contents.append((file.name, _checksum(file, stat.st_size, stat.st_mtime_ns)))
+    except OSError:  # reported when the scenario is read
+        return []
+    return contents
 
 
 @lru_cache(maxsize=256)  # a file may have many scenarios
 def _checksum(file: Path, size: int, changed_ns: int) -> int:
-    checksum = 0
-    with file.open("rb") as stream:
-        while part := stream.read(2**20):
-            checksum = zlib.crc32(part, checksum)
-    return checksum
+    """Return the checksum of a file; its size and the time of its last change reveal changes."""
+    return checksum(file)
 
 
 def _read(job: ShardJob, scenarios: list[RawScenario]) -> tuple[list[dict[str, Any]], dict[str, str]]:

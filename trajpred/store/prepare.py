@@ -152,13 +152,14 @@ def prepare(
         (scratch / MANIFEST).write_text(sealed(config | {"splits": splits}), encoding="utf-8", newline="\n")
         _put(scratch / MANIFEST, store / MANIFEST)
         _remove_unused(store, splits, {*old["splits"], *splits})
-    return Summary(
-        scenarios={split: entry["scenarios"] for split, entry in splits.items()},
-        skipped={split: entry["skipped"] for split, entry in splits.items()},
-        mixed=_mixtures(store, splits, extended=extend is not None),
-        unseen={split: _unseen(entry) for split, entry in splits.items() if entry.get("unseen")},
-        plausibility={name: Plausibility(*entry.get("plausibility", ())) for name, entry in splits.items()},
-    )
+    summary = Summary({}, {}, _mixtures(store, splits, extended=extend is not None), {}, {})
+    for split, entry in splits.items():
+        summary.scenarios[split] = entry["scenarios"]
+        summary.skipped[split] = entry["skipped"]
+        if entry.get("unseen"):
+            summary.unseen[split] = _unseen(entry)
+        summary.plausibility[split] = Plausibility(*entry.get("plausibility", ()))
+    return summary
 
 
 def _config_of(source: str, options: object, extend: Extension | None, **settings: Any) -> dict[str, Any]:
@@ -190,7 +191,7 @@ def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScen
     splits = find_source(source).scenarios(raw, options)
     for split, scenarios in splits.items():
         require(_is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
-        name, count = Counter(scenario.name for scenario in scenarios).most_common(1)[0]
+        [(name, count)] = Counter(scenario.name for scenario in scenarios).most_common(1)
         require(count == 1, "source", f"{count} scenarios of split {split!r} are called {name!r}")
     return splits
 
@@ -333,7 +334,8 @@ def _require_no_loss(folder: Path, ids: list[str], skipped: dict[str, str]) -> N
     if not lost:
         return
     cause = "the raw data lack them"
-    for name, reason in list(skipped.items())[:1]:
+    if skipped:
+        name, reason = next(iter(skipped.items()))
         cause = f"{name} was skipped: {reason}"
     problem = f"split {folder.name!r} would lose {len(lost)} scenarios: {listed(lost)} ({cause})"
     advice = f"the old store stays; repair the raw data, or {ALLOW}"
@@ -374,13 +376,12 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
         unseen |= record.get("unseen", {})
         counts.append(record.get("plausibility", []))
         raw_names += [name for name in record["paths"] if name not in record["skipped"]]
-        whole.update(Window(*window) for window in record["lengths"])
-        lost.update((Window(*window), Window(*frames)) for window, frames in record.get("lost", []))
+        for window in record["lengths"]:
+            whole.add(Window(*window))
+        for window, frames in record.get("lost", []):
+            lost.add((Window(*window), Window(*frames)))
     ids = rows["scenario_id"]
-    for scenario_id, count in Counter(ids).most_common(1):
-        copies = [name for name, own_id in zip(raw_names, ids, strict=True) if own_id == scenario_id]
-        repeated = f"{count} scenarios of split {folder.name!r} have the id {scenario_id!r}: {listed(copies)}"
-        require(count == 1, "raw", f"{repeated}; remove all but one of them")
+    _require_unique(folder.name, ids, raw_names)
     if not overwrite:
         _require_no_loss(folder, ids, skipped)
     new = jobs[0].scratch / f"{folder.name}.arrow"
@@ -401,6 +402,16 @@ def _write_index(folder: Path, jobs: list[ShardJob], overwrite: bool) -> dict[st
     if unseen:
         entry["unseen"] = unseen
     return entry
+
+
+def _require_unique(split: str, ids: list[str], raw_names: list[str]) -> None:
+    """Raise :class:`DataError` if scenarios of a split have the same id; the message names the raw ones."""
+    if len(set(ids)) == len(ids):
+        return
+    scenario_id, count = Counter(ids).most_common(1)[0]
+    copies = [name for name, own_id in zip(raw_names, ids, strict=True) if own_id == scenario_id]
+    repeated = f"{count} scenarios of split {split!r} have the id {scenario_id!r}: {listed(copies)}"
+    raise DataError(f"{repeated}; remove all but one of them", field="raw")
 
 
 def _mixtures(store: Path, splits: Collection[str], extended: bool) -> dict[str, str]:

@@ -53,23 +53,23 @@ ADVICE = (
 # -------------------------------------------------------------------------------------------------- checksums
 
 
-def checksum(path: Path) -> str:
-    """Return eight digits that depend on every byte of a file. Raises: OSError."""
+def checksum(path: Path) -> int:
+    """Return the CRC-32 of a file's content. Raises: OSError."""
     value = 0
     with path.open("rb") as file:
         while chunk := file.read(2**20):
             value = zlib.crc32(chunk, value)
-    return f"{value:08x}"
+    return value
 
 
 def signed_name(stem: str, path: Path) -> str:
     """Return ``STEM-CHECKSUM.arrow``, the name for the content of ``path``."""
-    return f"{stem}-{checksum(path)}.arrow"
+    return f"{stem}-{checksum(path):08x}.arrow"
 
 
 def is_intact(path: Path) -> bool:
     """Return whether a file's content matches its name. Raises: OSError."""
-    return path.stem.rpartition("-")[2] == checksum(path)
+    return path.stem.rpartition("-")[2] == f"{checksum(path):08x}"
 
 
 def record_of(shard: Path) -> Path:
@@ -367,12 +367,18 @@ class ScenarioStore:
         return decode_batch([self._parts(int(row)) for row in rows])
 
     def _parts(self, index: int) -> list[NDArray[Any]]:
-        """Read the parts of a row."""
+        """Read the parts of a row; its shard stays open, and the one opened first may be closed."""
         if not 0 <= index < len(self):
             raise IndexError(f"scenario {index} of {len(self)}")
         row = int(self._rows[index])
         number = bisect_right(self._bounds, row) - 1
-        return self._shard(number)[row - self._bounds[number]]
+        start = self._bounds[number]
+        if number not in self._open:
+            entries = self._index.slice(start, self._bounds[number + 1] - start)
+            self._open[number] = Shard(self._shards[number], entries)
+        if len(self._open) > OPEN_SHARDS:
+            del self._open[next(iter(self._open))]
+        return self._open[number][row - start]
 
     @property
     def scenario_ids(self) -> list[str]:
@@ -442,15 +448,6 @@ class ScenarioStore:
     def _index(self) -> pa.RecordBatch:
         """The index of the whole split."""
         return open_index(self._index_file, self._bounds[-1])
-
-    def _shard(self, number: int) -> Shard:
-        if number not in self._open:
-            start = self._bounds[number]
-            entries = self._index.slice(start, self._bounds[number + 1] - start)
-            self._open[number] = Shard(self._shards[number], entries)
-        if len(self._open) > OPEN_SHARDS:
-            del self._open[next(iter(self._open))]
-        return self._open[number]
 
 
 def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[tuple[str, ScenarioStore]]:
