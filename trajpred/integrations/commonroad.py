@@ -6,6 +6,7 @@ The time step is the file's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -96,26 +97,24 @@ _OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
 
 def discover(raw: Path, options: Windows = Windows()) -> dict[str, list[RawScenario]]:
     """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
-    files = {split: sorted((raw / split).glob("*.xml")) for split in SPLITS}
-    if not any(files.values()):
-        files = {"val": sorted(raw.glob("*.xml"))}
     splits: dict[str, list[RawScenario]] = {}
-    for split, recordings in files.items():
-        splits[split] = []
-        for file in recordings:
-            splits[split] += _windows(file, options)
+    for split in SPLITS:
+        splits[split] = _windows(raw / split, options)
+    if not any(splits.values()):
+        splits = {"val": _windows(raw, options)}
     return splits
 
 
-def _windows(file: Path, options: Windows) -> list[RawScenario]:
-    """List the windows of a file; one window if it cannot be read."""
-    try:
-        with readable(file, "recording"):
+def _windows(folder: Path, options: Windows) -> list[RawScenario]:
+    """List the windows of a folder's files; one window of a file that cannot be read."""
+    windows: list[RawScenario] = []
+    for file in sorted(folder.glob("*.xml")):
+        starts = range(1)
+        with suppress(DataError), readable(file, "recording"):  # reading the window reports the reason
             recording = _Recording.of(parse(read_bytes(file)))
-            starts = list(options.starts(recording.steps, recording.step_s))
-    except DataError:
-        starts = [0]  # reading the window reports the reason
-    return [RawScenario(_window_name(file, start), file, start, file.stem) for start in starts]
+            starts = options.starts(recording.steps, recording.step_s)
+        windows += [RawScenario(_window_name(file, start), file, start, file.stem) for start in starts]
+    return windows
 
 
 def _window_name(file: Path, start: int) -> str:
@@ -140,7 +139,15 @@ def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:
 
 
 class _Obstacle(NamedTuple):
-    """An obstacle of a file; ``states`` are its steps, each with x, y, heading, velocity and velocityY."""
+    """An obstacle of a file.
+
+    Attributes:
+        name: its id.
+        object_type: its object type.
+        size: length and width in metres; NaN where unknown.
+        is_static: whether the file declares it static.
+        states: its steps, each with x, y, heading, ``velocity`` and ``velocityY``.
+    """
 
     name: str
     object_type: str
@@ -167,19 +174,13 @@ class _Recording:
 
     Attributes:
         step_s: seconds between steps.
-        name: A strings.
-        object_type: A strings.
-        size: ``[A, 2]`` metres, length and width; NaN where unknown.
-        is_static: ``[A]``, whether the file declares an obstacle static.
+        obstacles: A obstacles.
         state: ``[A, N, 5]``: x, y (metres), heading (radians), ``velocity`` and ``velocityY`` (m/s), see
             :func:`_motion`; NaN where unknown.
     """
 
     step_s: float
-    name: list[str]
-    object_type: list[str]
-    size: NDArray[np.float64]
-    is_static: NDArray[np.bool_]
+    obstacles: list[_Obstacle]
     state: NDArray[np.float64]
 
     @classmethod
@@ -204,14 +205,7 @@ class _Recording:
             speed = states[:, 3]
             if obstacle.is_static:
                 speed[np.isnan(speed) & np.isfinite(states[:, 0])] = 0.0
-        return cls(
-            step_s=step_s,
-            name=[obstacle.name for obstacle in obstacles],
-            object_type=[obstacle.object_type for obstacle in obstacles],
-            size=np.array([obstacle.size for obstacle in obstacles]).reshape(-1, 2),
-            is_static=np.array([obstacle.is_static for obstacle in obstacles], np.bool_),
-            state=table,
-        )
+        return cls(step_s, obstacles, table)
 
     @property
     def steps(self) -> int:
@@ -228,14 +222,15 @@ class _Recording:
         before = options.unknown_before(self.steps, self.step_s)
         after = steps - state.shape[1] - before
         state = np.pad(state[rows], ((0, 0), (before, after), (0, 0)), constant_values=np.nan)
-        kinds = [self.object_type[row] for row in rows]
+        obstacles = [self.obstacles[row] for row in rows]
+        kinds = [obstacle.object_type for obstacle in obstacles]
         focal, category = roles(
             state[..., :2],
             np.isfinite(state[..., 0]),
             kinds,
             observed=observed,
             step_s=self.step_s,
-            is_static=self.is_static[rows],
+            is_static=np.array([obstacle.is_static for obstacle in obstacles], np.bool_),
         )
         heading, velocity = _motion(state, observed, self.step_s, focal)
         return Scenario.from_arrays(
@@ -244,9 +239,9 @@ class _Recording:
             step_s=self.step_s,
             heading=heading,
             velocity=velocity,
-            size=self.size[rows],
+            size=np.array([obstacle.size for obstacle in obstacles]).reshape(-1, 2),
             object_type=kinds,
-            track_id=[self.name[row] for row in rows],
+            track_id=[obstacle.name for obstacle in obstacles],
             focal=focal,
             category=category,
             map=lane_map,

@@ -135,10 +135,13 @@ class Replay:
         self.latency_ms.append(update.latency_ms)
         self.agents.append(len(forecast.track_id))
         self.missed.append(len(forecast.not_predicted))
-        graphs = {name: ms for name, ms in forecast.stage_ms.items() if name not in PREPARING}
-        parts = {PREPARATION: update.latency_ms - sum(graphs.values())} | graphs
-        for part, spent in parts.items():
-            self.part_ms[part] = self.part_ms.get(part, 0.0) + spent
+        parts = {PREPARATION: update.latency_ms}
+        for stage, spent_ms in forecast.stage_ms.items():
+            if stage not in PREPARING:
+                parts[stage] = spent_ms
+                parts[PREPARATION] -= spent_ms
+        for part, spent_ms in parts.items():
+            self.part_ms[part] = self.part_ms.get(part, 0.0) + spent_ms
         self.encoded += update.encoded
         self.fallback += len(forecast.fallback)
         self.warnings.update(forecast.warnings)

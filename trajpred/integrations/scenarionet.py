@@ -95,10 +95,12 @@ class Scene:
         names = _names(content, metadata)
         states = [_states(names[key], track, time) for key, track in _part(content, "tracks").items()]
         require(bool(states), "tracks", "has no track")
-        columns: dict[str, NDArray[Any]] = {}
-        for role in states[0]:
-            columns[role] = np.concatenate([state[role] for state in states])
-        recording = Recording.of(pa.table(columns), {role: Column(field) for role, field in FIELDS.items()})
+        values: dict[str, NDArray[Any]] = {}
+        columns: dict[str, Column] = {}
+        for role, field in FIELDS.items():
+            values[role] = np.concatenate([state[role] for state in states])
+            columns[role] = Column(field)
+        recording = Recording.of(pa.table(values), columns)
         predicted = [names[key] for key in _predicted(metadata) if key in names]
         parts = read_features(content.get("map_features", {}), recording.position)
         lanes = lane_map_of(parts) if parts.lanes else LaneMap()
@@ -109,7 +111,7 @@ class Scene:
             step = as_whole_number(metadata["current_time_index"], "current_time_index")
             within = f"must be 0 to {len(time) - 1}, is {step}"
             require(0 <= step < len(time), "current_time_index", within)
-            now = float(time[step] - columns["time"].min())
+            now = float(time[step] - values["time"].min())
             before = step * recording.step_s
             after = (len(time) - 1 - step) * recording.step_s
         return cls(recording, lanes, _place(metadata), predicted, now, before, after)

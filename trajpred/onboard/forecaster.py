@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from trajpred.data.checks import row_of
 from trajpred.data.forecast import Forecast
 from trajpred.data.geometry import Pose
 from trajpred.data.scenario import Scenario
-from trajpred.data.tracks import Tracks
 from trajpred.errors import require
 from trajpred.features.agents import AgentFeatures
 from trajpred.onboard.bundle import GRAPHS
@@ -60,7 +59,9 @@ class OnboardForecaster(OnboardEncoder):
         local = self.localise(scene)
         tokens = self._encode(local)
         rows = self._rows(local.agents, targets, strict)
-        return self._decode(local, tokens, rows) if len(rows) else self.empty_forecast(local.scenario_id)
+        if not len(rows):
+            return self.empty_forecast(local.scenario_id)
+        return self._decode(local, tokens, rows)
 
     def empty_forecast(self, scenario_id: str = "") -> Forecast:
         """Return a forecast of no agents, ``[0, K, F, 2]``."""
@@ -80,10 +81,16 @@ class OnboardForecaster(OnboardEncoder):
         """Return the rows of the targets among the agents, see :meth:`forecast`."""
         if targets is None:
             return np.arange(len(agents.track_id))
-        row = row_of(agents.track_id.tolist())
-        unknown = [name for name in targets if name not in row]
+        row_of_agent = row_of(agents.track_id.tolist())
+        rows: list[int] = []
+        unknown: list[str] = []
+        for name in dict.fromkeys(targets):
+            if name in row_of_agent:
+                rows.append(row_of_agent[name])
+            else:
+                unknown.append(name)
         require(not (strict and unknown), "targets", f"not agents of this scene: {', '.join(unknown)}")
-        return np.array([row[name] for name in dict.fromkeys(targets) if name in row], np.int64)
+        return np.array(rows, np.int64)
 
     def _decode(
         self, scene: LocalScene, tokens: dict[str, NDArray[np.float32]], rows: NDArray[np.int64]
@@ -119,7 +126,7 @@ def rule_forecast(
     """
     # At least two steps: a single stamp would not define the step length.
     scene = scene.window(max(scene.num_observed, 2), 0)
-    tracks = Tracks(**{name: x[rows] for name, x in vars(scene.tracks).items()})
+    tracks = scene.tracks.take(rows)
     stamps = np.round(np.arange(scene.num_observed) * scene.step_s[0] * 1e9).astype(np.int64)
     scene_id = str(scene.scenario_id[0])
     scenario = Scenario(
@@ -136,7 +143,10 @@ def rule_forecast(
     missing_modes = max(0, modes - order.shape[1])
     order = np.pad(order, ((0, 0), (0, missing_modes)), mode="edge")[:, :modes]
     agent = np.arange(len(order))[:, None]
-    arrays = {name: x[agent, order] for name, x in forecast.arrays.items() if x.ndim > 1}
+    arrays: dict[str, Any] = {}
+    for name, values in forecast.arrays.items():
+        if values.ndim > 1:  # all but the ids
+            arrays[name] = values[agent, order]
     weight = arrays.pop("probability") ** CONFIDENCE_POWER
     weight[:, forecast.probability.shape[1] :] = 0.0
     time = np.arange(1, horizon + 1) * scene.step_s[0]
@@ -147,5 +157,7 @@ def rule_forecast(
 
 def joined(first: Forecast, second: Forecast) -> Forecast:
     """Concatenate two forecasts with scales, of different tracks with equal numbers of modes and steps."""
-    arrays = {name: np.concatenate((x, second.arrays[name])) for name, x in first.arrays.items()}
+    arrays: dict[str, Any] = {}
+    for name, values in first.arrays.items():
+        arrays[name] = np.concatenate((values, second.arrays[name]))
     return Forecast(first.scenario_id, **arrays)

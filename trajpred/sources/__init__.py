@@ -88,9 +88,11 @@ class Source:
         if not raw.exists():
             raise DataError("no such file or folder", file=raw)
         arguments = self._arguments(options)
+        splits: dict[str, list[RawScenario]] = {}
         try:
-            discovered = self.discover(raw, *arguments)
-            splits = {name: list(scenarios) for name, scenarios in discovered.items() if scenarios}
+            for name, discovered in self.discover(raw, *arguments).items():
+                if discovered:
+                    splits[name] = list(discovered)
         except DataError:
             raise
         except (Exception, SystemExit) as error:  # third-party sources may raise anything

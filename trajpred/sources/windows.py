@@ -196,8 +196,7 @@ def split_recordings(raw: Path, find: Finder, options: Windows) -> dict[str, lis
     splits: dict[str, list[RawScenario]] = {}
     for split in SPLITS:
         if (raw / split).is_dir():
-            recordings = find(raw / split, problems)
-            splits[split] = [window for recording in recordings for window in recording.windows]
+            splits[split] = _all_windows(find(raw / split, problems))
     if not any(splits.values()):
         recordings = find(raw, problems)
         splits = _divided_in_time(recordings, options) or _divided(recordings)
@@ -214,9 +213,16 @@ def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
     num_val = min(max(chosen, 1), len(order) - 1)
     splits: dict[str, list[RawScenario]] = {}
     for split, part in (("train", order[num_val:]), ("val", order[:num_val])):
-        windows = [window for recording in part for window in recording.windows]
-        splits[split] = sorted(windows, key=lambda window: window.name)
+        splits[split] = sorted(_all_windows(part), key=lambda window: window.name)
     return splits
+
+
+def _all_windows(recordings: list[Found]) -> list[RawScenario]:
+    """Return the windows of several recordings."""
+    windows: list[RawScenario] = []
+    for recording in recordings:
+        windows += recording.windows
+    return windows
 
 
 def _divided_in_time(recordings: list[Found], options: Windows) -> dict[str, list[RawScenario]]:

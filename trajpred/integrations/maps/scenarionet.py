@@ -53,7 +53,6 @@ AHEAD_M = 1.0
 PARALLEL = np.cos(np.pi / 6)
 #: Grid (metres) to which positions of road users are rounded.
 GRID_M = 5.0
-SIDES = ("left", "right")
 
 
 def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
@@ -87,7 +86,7 @@ def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
     for lane in lanes.values():
         segments += lane.segments()
     is_near = near.any([segment.line for segment in segments])
-    segments = [segment for segment, is_kept in zip(segments, is_near.tolist(), strict=True) if is_kept]
+    segments = [segments[row] for row in np.flatnonzero(is_near)]
     onward = _onward(lanes)
     beside = _neighbors(segments, lanes)
     parts.numbers = {lane.number for lane in lanes.values() if lane.number is not None}
@@ -274,7 +273,7 @@ def _neighbors(
     parallel = (direction * ahead[row]).sum(-1) >= PARALLEL
     is_beside = (np.abs(left) >= BESIDE_M[0]) & (np.abs(left) <= BESIDE_M[1])
     chosen = np.flatnonzero(parallel & is_beside & (np.abs(forward) <= AHEAD_M))
-    listed = any(lane.items(f"{side}_neighbor") for lane in lanes.values() for side in SIDES)
+    listed = any(lane.items("left_neighbor") or lane.items("right_neighbor") for lane in lanes.values())
     for pair in chosen[np.argsort(np.abs(left[chosen]), kind="stable")].tolist():
         segment = segments[row[pair]]
         neighbor = segments[other[pair]]

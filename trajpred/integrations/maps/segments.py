@@ -308,8 +308,12 @@ def faults(lane_map: LaneMap) -> list[str]:
     if apart:
         farthest = f"up to {max(distances):.1f} m"
         problems.append(f"{apart} successors begin more than {CONNECTED_M} m away, {farthest}")
-    boundaries = zip(lane_map.lane_id.tolist(), lane_map.left_boundary, lane_map.right_boundary, strict=True)
-    crossed = [str(name) for name, left, right in boundaries if not is_simple(left[:, :2], right[:, :2])]
+    crossed: list[str] = []
+    for row, name in enumerate(lane_map.lane_id.tolist()):
+        left = lane_map.left_boundary[row]
+        right = lane_map.right_boundary[row]
+        if not is_simple(left[:, :2], right[:, :2]):
+            crossed.append(str(name))
     if crossed:
         problems.append(f"{len(crossed)} outlines of lanes cross themselves: {shortened(', '.join(crossed))}")
     return problems
