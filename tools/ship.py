@@ -169,7 +169,7 @@ def _training(content: dict[str, Any], name: str, checkpoint: str | Path) -> dic
     if training.get("weights"):
         training["weights"] = display_name(training["weights"])
     if training.get("stores"):
-        training["stores"] = {Path(path).name: share for path, share in training["stores"].items()}
+        training["stores"] = {Path(path).name: times for path, times in training["stores"].items()}
     return training
 
 

@@ -42,7 +42,7 @@ def test_predictions_are_written_scored_and_compared(
     printed = output_of(capsys, "evaluate", *at, "--checkpoint", predictions, "--out", results, table)
     missing = json.loads(results.read_text())["missing"]
     of_groups = f"focal: 0, scored: {missing['scored']}, moving: {missing['moving']}, all: {missing['all']}"
-    assert f"p.parquet: agents without a forecast count in no metric ({of_groups})." in printed
+    assert f"p.parquet: agents without a forecast are not counted in any metric ({of_groups})." in printed
     assert table.read_text() in printed
 
     compared = output_of(capsys, "compare", "--results", baseline, results, "--scenes", "2")
@@ -155,7 +155,7 @@ def test_agents_of_both_are_compared(store: Path, tmp_path: Path, capsys: pytest
     assert f"{left} moving agents that all predict" in printed
     assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * 6
     assert run("compare", "--results", *(result.with_suffix(".json") for result in results)) == 0
-    assert "predict other moving agents: compare their tables" in capsys.readouterr().out
+    assert "predict different moving agents: compare their tables" in capsys.readouterr().out
 
 
 def test_results_say_that_six_of_twelve_modes_are_scored(
@@ -192,7 +192,8 @@ def test_gaps_in_a_file_are_reported(store: Path, tmp_path: Path, capsys: pytest
     assert run("predict", "--checkpoint", "lane_following", *at, "--out", part, "--limit", "3") == 0
     printed = output_of(capsys, "evaluate", *at, "--against", part)
     assert "velocity against part.parquet, 3 focal and " in printed
-    assert "part.parquet: agents without a forecast count in no metric (focal: 2, scored: 38," in printed
+    counted = "agents without a forecast are not counted in any metric (focal: 2, scored: 38,"
+    assert f"part.parquet: {counted}" in printed
     assert "part.parquet: faults: 2 times like scenario" in printed
     assert run("evaluate", *at, "--checkpoint", part, "--limit", "2", "--check-with-av2") == 0
     assert "nan" not in capsys.readouterr().out

@@ -186,7 +186,7 @@ def test_calibrated_and_perturbed_models_are_evaluated(
     checkpoint = trained / "checkpoints" / "last.ckpt"
     out = tmp_path / "calibrated.ckpt"
     fit = ["--checkpoint", checkpoint, "--store", store, "--out", out, "--group", "all"]
-    assert "a coverage of 90%" in output_of(capsys, "calibrate", *fit)
+    assert "inside the 90% regions" in output_of(capsys, "calibrate", *fit)
     options = ["--perturb", "noise", "--plausibility", "--limit", "2"]
     printed = output_of(capsys, "stress", "--store", store, "--checkpoint", out, *options)
     for part in ("calibrated: 2 scenarios", ", noise |", " ECE |", " off-road |"):

@@ -198,7 +198,7 @@ def test_out_is_a_file_or_of_several_scenarios_a_folder(store: Path, tmp_path: P
     ("words", "message"),
     [
         ("--raw nowhere", "no such file or folder"),
-        (f"--raw {SAMPLE.parent}", "nor is it one scenario"),
+        (f"--raw {SAMPLE.parent}", "it is not a single scenario either"),
         (f"--raw {SAMPLE} --split training", "has no split 'training', only"),
         (f"--raw {SAMPLE} --store folder", "--store: cannot be combined with --raw"),
         ("--scenario nothing.json", "nothing.json"),

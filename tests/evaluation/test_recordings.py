@@ -95,7 +95,7 @@ def test_other_scenes_of_the_same_names_are_neither_scored_nor_compared(
         results.append(tmp_path / f"{unit}.json")
         assert run("evaluate", "--checkpoint", "constant_velocity", *scored, "--out", results[-1]) == 0
     error = error_of(capsys, "evaluate", "--checkpoint", tmp_path / "m.parquet", *scored)
-    assert "was predicted in other scenes: 0_00000 and" in error
+    assert "was predicted for other scenes: 0_00000 and" in error
     error = error_of(capsys, "compare", "--results", *results)
-    assert "were scored in other scenes: 0_00000 and" in error
-    rejects("other scenes", lambda: compare(read_results(results[0]), read_results(results[1])))
+    assert "were scored on different scenes: 0_00000 and" in error
+    rejects("different scenes", lambda: compare(read_results(results[0]), read_results(results[1])))

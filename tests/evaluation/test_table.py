@@ -75,7 +75,7 @@ def test_bounds_are_possible_values() -> None:
 def test_errors_after_other_seconds_are_not_compared() -> None:
     short = replace(scored(np.ones(9)), seconds=[3.0, 6.0])
     long = replace(scored(np.ones(9), "b"), seconds=[6.0, 6.0])
-    rejects("a and b were scored over 3 and 6 s: compare models of one horizon", compare, [short], [long])
+    rejects("scored over 3 and 6 s: compare models with equal horizons", compare, [short], [long])
     assert compare([short], [short]).mean == 0
 
 
@@ -102,7 +102,7 @@ def test_agents_of_a_group_count_the_same_and_whole_scenarios_are_drawn() -> Non
     assert found.mean == pytest.approx(mean)
     assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=0.1 * half)
     fewer = scored(easy, "c", count=np.maximum(count - 1, 0))
-    with pytest.raises(DataError, match="c and a predict other moving agents: compare their tables"):
+    with pytest.raises(DataError, match="c and a predict different moving agents: compare their tables"):
         compare([fewer], [a], group="moving")
 
 

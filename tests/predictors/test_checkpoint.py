@@ -75,7 +75,7 @@ def test_joint_modes_are_worlds(checkpoint: Path, sample_scenarios: list[Scenari
     [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
     assert found.is_joint
     assert len(found.track_id) > 1
-    with pytest.raises(DataError, match="no joint modes: take argoverse-nano, or train"):
+    with pytest.raises(DataError, match="no joint modes: use argoverse-nano, or train"):
         load_predictor(saved(tmp_path, joint=False), joint=True)
     rejects("cannot be merged", load_ensemble, [checkpoint, checkpoint], joint=True)
 

@@ -103,20 +103,20 @@ def _with_source(command: Command, tokens: Sequence[str]) -> Command:
     if kind is None:
         return command
     types = get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind) if field.name not in parameters]
-    for name in names:
-        default = getattr(kind, name)
+    option_names = [field.name for field in fields(kind) if field.name not in parameters]
+    for name in option_names:
         parameters[name] = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name]
+            name, inspect.Parameter.KEYWORD_ONLY, default=getattr(kind, name), annotation=types[name]
         )
 
     @wraps(command)
     def run(*values: Any, **arguments: Any) -> int:
-        given = {name: arguments.pop(name) for name in names if name in arguments}
-        return command(*values, **{"source": source} | arguments, options=kind(**given))
+        source_options = {name: arguments.pop(name) for name in option_names if name in arguments}
+        arguments.setdefault("source", source)
+        return command(*values, **arguments, options=kind(**source_options))
 
-    described = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
-    run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n{described}"
+    option_help = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
+    run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n{option_help}"
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     return run

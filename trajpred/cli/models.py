@@ -103,7 +103,7 @@ def predict(
         joint: Predict joint futures, where mode k of all agents is one future; for models with joint modes.
         mirror: Also predict the mirrored scenes with every model, and merge the modes.
         ensemble: Further checkpoints, whose modes are merged with the first one's.
-        modes: Merge into this number of modes; 1 gives the best single future.
+        modes: Merge into this number of modes; 1 gives one future, the probability-weighted mean.
         batch_size: Scenarios per batch.
         limit: Predict only the first LIMIT scenarios.
         workers: Processes that run a model on the CPU; -1 for all cores.
@@ -139,7 +139,7 @@ def calibrate(
     batch_size: Positive = 16,
     workers: int = -1,
 ) -> int:
-    """Fit a temperature of the probabilities and conformal regions around the modes, and measure both.
+    """Fit a temperature for the probabilities and conformal regions around the modes, and measure both.
 
     Example: trajpred calibrate --checkpoint best.ckpt --store STORE --out calibrated.ckpt
 
@@ -165,11 +165,11 @@ def calibrate(
 
     result = fit(checkpoint, rows, out, coverage, group, batch_size, workers)
     fitted, decided, measured = result.agents
-    print(f"temperature {result.temperature:.3f}, fitted on {fitted} {group} agents")
-    print(f"and accepted or rejected on {decided}; on {measured} others, before and after:")
+    print(f"temperature {result.temperature:.3f}, fitted on {fitted} {group} agents, checked on {decided}")
+    print(f"before and after, on {measured} further agents:")
     print(f"  expected calibration error: {result.ece[0]:.4f}, {result.ece[1]:.4f}")
     print(f"  negative log-likelihood: {result.nll[0]:.4f}, {result.nll[1]:.4f}")
-    print(f"regions for a coverage of {coverage:.0%} contain, after")
+    print(f"fraction of true positions inside the {coverage:.0%} regions, by seconds ahead:")
     regions = result.regions
     for seconds, covered in zip(regions.horizons_s, result.covered, strict=True):
         print(f"  {seconds:g} s: {covered:.1%}")
@@ -177,7 +177,7 @@ def calibrate(
         if regions.count[row, -1]:
             radii = ", ".join(f"{radius:.1f}" for radius in regions.radius[row])
             print(f"  {name}: radius {radii} m")
-    print(f"written: {out}")
+    print(f"wrote {out}")
     return 0
 
 

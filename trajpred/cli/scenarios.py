@@ -267,5 +267,5 @@ def _discover(reader: Source, raw: Path, split: str, options: object) -> dict[st
         try:
             reader.scenario(single, options)
         except Exception as error:  # third-party sources raise anything
-            raise DataError(f"{problem}; nor is it one scenario ({error})") from None
+            raise DataError(f"{problem}; it is not a single scenario either ({error})") from None
         return {split: [single]}

@@ -48,7 +48,7 @@ def evaluate(
     Example: trajpred evaluate --checkpoint argoverse-nano --by class manoeuvre --out evaluation.parquet
 
     Args:
-        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), name of bundled
+        checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), name of shipped
             weights (argoverse-nano), or constant_velocity, constant_turn_rate or lane_following. Several are
             merged into an ensemble.
         store: Folder written by prepare; by default the sample's.
@@ -56,7 +56,7 @@ def evaluate(
         half: Evaluate only this half of the split: choose models on one, report on the other.
         limit: Evaluate only the first LIMIT scenarios.
         joint: Evaluate joint futures, in which mode k of all agents is one future of the scene.
-        modes: Merge into this number of modes; 1 gives the best single future.
+        modes: Merge into this number of modes; 1 gives one future, the probability-weighted mean.
         by: Break down by class, city, manoeuvre, speed, neighbours, error (of constant velocity), or all.
         group: Agents of the breakdowns and horizons, by default focal.
         plausibility: Also report off-road, wrong-way, infeasible and colliding modes and the drift of

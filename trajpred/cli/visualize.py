@@ -95,7 +95,7 @@ def visualize(
         checkpoint: Path of a checkpoint, run, bundle or predictions file (.parquet, .h5), or name of shipped
             weights or a baseline; by default scenarios are drawn without predictions.
         against: In the web page, another checkpoint or baseline, side by side with the first.
-        split: Split to take scenarios from if none is named.
+        split: Split to take scenarios from if no id is given.
         half: Take them from this half of the split.
         limit: Maximum number of scenarios if no id is given.
         out: Folder for a png of each scenario; or a file, whose suffix is the format: .png, .pdf or .svg;
@@ -117,7 +117,7 @@ def visualize(
     is_file = out.suffix != "" and not out.is_dir()
     format = out.suffix[1:].lower() if is_file else "png"
     require(format in FORMATS, "out", f"must be a folder or end in .{', .'.join(FORMATS)}, is {out}")
-    values = {
+    optional = {
         "against": against,
         "view": view,
         "theme": theme != "light",
@@ -125,15 +125,15 @@ def visualize(
         "without": without,
     }
     shown = show or []
-    chosen = [name for name, value in values.items() if value]
-    _check_options(format, checkpoint, chosen + list(shown))
+    used = [name for name, value in optional.items() if value]
+    _check_options(format, checkpoint, used + list(shown))
     folder, source_name = store_or_raw(store, raw, source)
     look: dict[str, Any] = {"theme": theme}
     center, look["radius_m"] = _middle_and_radius(view)
     if raw is not None and source is None and is_map(raw):
         require(not scenario and checkpoint is None, "raw", "is a map: it is drawn alone")
         require(half is None, "half", "chooses among scenarios of a store: a map has none")
-        require(format in PICTURES, "out", f"of a map must be a picture (.{', .'.join(PICTURES)})")
+        require(format in PICTURES, "out", f"must be a picture for a map (.{', .'.join(PICTURES)})")
         path = out if is_file else out / f"{raw.stem}.png"
         require_writable(path)
         return draw_map(raw, path, paper_mm, center=center, **look)
@@ -147,15 +147,9 @@ def visualize(
     if format == "html":
         require_writable(out)
         return draw_page(out, choices, load(models, removed, shown), removed)
-    if is_file and len(choices) == 1:
-        paths = [out]
-        require_writable(out)
-    else:
-        stems = file_stems([choice.name for choice in choices])
-        pictures = out.with_suffix("") if is_file else out
-        paths = [pictures / f"{stem}.{format}" for stem in stems]
-        require_writable(pictures, folder=True)
-    predictor = next(iter(load(models, removed, shown)), None)
+    paths = _picture_paths(out, is_file, format, choices)
+    predictors = load(models, removed, shown)
+    predictor = predictors[0] if predictors else None  # --against is only for the web page
     attention = "attention" in shown
     if "joint" in shown:
         look["joint_mode"] = 0
@@ -163,6 +157,17 @@ def visualize(
     for choice, path in zip(choices, paths, strict=True):
         complete &= draw(choice, predictor, path, paper_mm, without=removed, attention=attention, **look)
     return int(not complete)
+
+
+def _picture_paths(out: Path, is_file: bool, format: str, choices: Sequence[Choice]) -> list[Path]:
+    """Return the file for each scenario. Raises: DataError if it cannot be written."""
+    if is_file and len(choices) == 1:
+        require_writable(out)
+        return [out]
+    folder = out.with_suffix("") if is_file else out
+    require_writable(folder, folder=True)
+    stems = file_stems([choice.name for choice in choices])
+    return [folder / f"{stem}.{format}" for stem in stems]
 
 
 def _check_options(format: str, checkpoint: str | None, options: list[str]) -> None:
@@ -332,7 +337,7 @@ def draw_page(path: Path, choices: list[Choice], predictors: list[Predictor], wi
 def worst_scenarios(results: Path, limit: int, checkpoint: str | None) -> tuple[list[str], str, str]:
     """Find the ids of the worst scenarios, their split, and a caption.
 
-    Of several evaluations in ``results``, use that of ``checkpoint``, else the first.
+    If ``results`` has several evaluations, use the one of ``checkpoint``, else the first.
 
     Raises: DataError if the file lacks the metric.
     """
@@ -355,8 +360,8 @@ def worst_scenarios(results: Path, limit: int, checkpoint: str | None) -> tuple[
     if not names:
         raise DataError(f"has no {WORST_BY} of any scenario", file=results)
     worst = f"{values[names[0]]:.2f}"
-    best = f"{values[names[-1]]:.2f}"
-    bounds = worst if worst == best else f"{worst} to {best}"
+    least = f"{values[names[-1]]:.2f}"
+    bounds = worst if worst == least else f"{worst} to {least}"
     described = f"{evaluation.predictor} ({evaluation.split})"
     return names, evaluation.split, f"the {len(names)} worst of {described} by {WORST_BY}: {bounds}"
 
@@ -382,12 +387,12 @@ def explore(
 
     Args:
         store: Folder written by prepare; by default the sample's.
-        scenario: Ids, or unambiguous starts of them, from any split; by default the first of --split.
+        scenario: Ids, or unambiguous prefixes, from any split; by default the first of --split.
         checkpoint: Path of a checkpoint, run or bundle, or name of shipped weights or a baseline.
         against: Another checkpoint or baseline, side by side with the first.
-        split: Split to take scenarios from if none is named.
+        split: Split to take scenarios from if no id is given.
         half: Take them from this half of the split.
-        limit: Maximum number of scenarios if none is named.
+        limit: Maximum number of scenarios if no id is given.
         raw: Take scenarios from raw data instead: a folder in the official layout, or one scenario; or a
             Lanelet2, OpenDRIVE, CommonRoad or Argoverse 2 map, explored with one car.
         source: Source of the raw data, as for prepare, with its options; by default argoverse2.
@@ -403,8 +408,8 @@ def explore(
 
     predictors = {model: load_predictor(model) for model in (checkpoint, against) if model is not None}
     for model, predictor in predictors.items():
-        fixed = f"must be a model or a baseline: the predictions file {model} cannot predict again"
-        require(not predictions_files(predictor), "checkpoint", fixed)
+        problem = f"must be a model or a baseline: the predictions file {model} cannot predict again"
+        require(not predictions_files(predictor), "checkpoint", problem)
     if map is not None:
         scenarios = [scenario_on(load_map(map).lanes, map.stem)]
         imports = "from trajpred import read_map\nfrom trajpred.viz.explore import scenario_on"

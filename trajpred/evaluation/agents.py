@@ -49,16 +49,16 @@ PARALLEL = np.deg2rad(10.0)
 
 
 def groups_of(scenario: Scenario, steps: int | None = None) -> dict[str, NDArray[np.bool_]]:
-    """Return the tracks ``[A]`` of each group that are visible at the last observed step and have a future.
+    """Return which tracks ``[A]`` are in each group: visible at the last observed step, with a future.
 
     Only the first ``steps`` future steps count, by default all.
     """
     tracks = scenario.tracks
-    now = scenario.num_observed
-    last = scenario.num_steps if steps is None else now + steps
-    future = tracks.valid[:, now:last]
-    distance = norm(tracks.position[:, last - 1] - tracks.position[:, now - 1])
-    is_evaluated = tracks.valid[:, now - 1] & future.any(axis=1)
+    start = scenario.num_observed
+    end = scenario.num_steps if steps is None else start + steps
+    future = tracks.valid[:, start:end]
+    distance = norm(tracks.position[:, end - 1] - tracks.position[:, start - 1])
+    is_evaluated = tracks.valid[:, start - 1] & future.any(axis=1)
     return agent_groups(tracks.category, is_evaluated, future.all(axis=1), distance)
 
 

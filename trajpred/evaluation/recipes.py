@@ -40,14 +40,14 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     """
     if not evaluations:
         raise DataError("no results given")
-    found: dict[str, list[tuple[Evaluation, Path]]] = {}
+    runs_of: dict[str, list[tuple[Evaluation, Path]]] = {}
     for result, file in zip(evaluations, files or [Path()] * len(evaluations), strict=True):
         _require_same_data(evaluations[0], result)
-        runs = found.setdefault(result.recipe, [])
+        runs = runs_of.setdefault(result.recipe, [])
         if not any(_is_copy(other, result) for other, _ in runs):
             runs.append((result, file))
     recipes: dict[str, list[Evaluation]] = {}
-    for recipe, runs in found.items():
+    for recipe, runs in runs_of.items():
         results = [result for result, _ in runs]
         seeds = {result.training.get("seed") for result in results}
         if len(seeds) == len(results):
@@ -87,14 +87,13 @@ def _data_of(result: Evaluation) -> str:
 
 
 def _is_copy(first: Evaluation, second: Evaluation) -> bool:
-    """Return whether a recipe's results have one seed and are equal up to rounding on other machines."""
+    """Return whether two results have one seed and equal focal metrics, up to rounding on other machines."""
+    if first.training.get("seed") != second.training.get("seed"):
+        return False
     focal = first.metrics["focal"]
     other = second.metrics["focal"]
-    for column in headline():
-        name = column.title
-        if name in focal and name in other and not abs(focal[name] - other[name]) < 1e-3:
-            return False
-    return first.training.get("seed") == second.training.get("seed")
+    names = [column.title for column in headline() if column.title in focal and column.title in other]
+    return all(abs(focal[name] - other[name]) < 1e-3 for name in names)
 
 
 def format_table(evaluations: Sequence[Evaluation] | Recipes, group: str = "focal") -> str:
@@ -224,10 +223,11 @@ def most_changed(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the ``count`` scenarios in which minFDE6 improves most, and those in which it degrades most.
 
-    It is the focal agent's minFDE6, or the moving agents' if both predict no common focal agent.
+    Uses the focal agent's minFDE6, or the moving agents' if the recipes share no focal agent.
     """
-    changed = next(iter(_changes(before, after).values()))
-    ascending = list(changed.by_scenario.items())
-    improved = [pair for pair in ascending[:count] if pair[1] < 0]
-    degraded = [pair for pair in ascending[: -count - 1 : -1] if pair[1] > 0]
-    return dict(improved), dict(degraded)
+    by_scenario = next(iter(_changes(before, after).values())).by_scenario
+    improved_first = list(by_scenario.items())
+    degraded_first = improved_first[::-1]
+    improved = {name: value for name, value in improved_first[:count] if value < 0}
+    degraded = {name: value for name, value in degraded_first[:count] if value > 0}
+    return improved, degraded

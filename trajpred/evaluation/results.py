@@ -58,11 +58,11 @@ class Evaluation:
         predictor: name of the predictor.
         split: split of the store.
         scenarios: number of labelled scenarios evaluated.
-        missing: ``missing[group]`` agents without a forecast, which count in no metric, and ``scenarios``
-            in which no agent has one.
+        missing: ``missing[group]`` agents without a forecast, which are not counted in any metric, and
+            ``scenarios`` in which no agent has one.
         completed: by group, the agents without a forecast that are scored at constant velocity, if these were
             to be completed.
-        many_modes: by number of modes, the predicted tracks that have more than metrics use.
+        many_modes: by number of modes, the predicted tracks with more modes than metrics use.
         faults: the most frequent kinds of faults of predictions files, with examples.
         metrics: means over agents, ``metrics[group][name]``, groups ``focal``, ``scored`` (focal included),
             ``moving``, ``all``; ``count`` is the number of agents.
@@ -188,7 +188,10 @@ class Evaluation:
     @property
     def notes(self) -> list[str]:
         """What means do not show: agents without a forecast, modes that are not scored, faults of files."""
-        fates = {"count in no metric": self.missing, "are scored at constant velocity": self.completed}
+        fates = {
+            "are not counted in any metric": self.missing,
+            "are scored at constant velocity": self.completed,
+        }
         notes = [self.scored_modes]
         for fate, counts in fates.items():
             if counts.get("all"):
@@ -300,7 +303,7 @@ def write_results(path: Path, evaluations: Evaluation | Sequence[Evaluation]) ->
 
 
 def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
-    """Write the tables of agents with the column ``evaluation``, the index of each in the header."""
+    """Write the tables of agents with the column ``evaluation``, which is the index into the header."""
     tables: list[pa.Table] = []
     header: list[dict[str, Any]] = []
     for number, result in enumerate(evaluations):
@@ -321,12 +324,13 @@ def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
 def _to_text(evaluation: Evaluation) -> str:
     """Format the summary of an evaluation as JSON."""
     lines = [f'"schema": {VERSION}']
-    for column in fields(Evaluation):
-        if column.name in ("agents", "scenes"):
+    for attribute in fields(Evaluation):
+        name = attribute.name
+        if name in ("agents", "scenes"):
             continue
-        indent = None if column.name == "per_scenario" else 1
-        text = json.dumps(finite(getattr(evaluation, column.name)), indent=indent, allow_nan=False)
-        lines.append(f'"{column.name}": {text}')
+        indent = None if name == "per_scenario" else 1
+        text = json.dumps(finite(getattr(evaluation, name)), indent=indent, allow_nan=False)
+        lines.append(f'"{name}": {text}')
     return "{\n" + ",\n".join(lines) + "\n}"
 
 

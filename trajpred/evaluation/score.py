@@ -53,8 +53,8 @@ from trajpred.store import ScenarioStore
 AT_ONCE = 64
 #: Fewer recordings than this are divided into blocks of time.
 FEW_RECORDINGS = 10
-#: Least and greatest length of a block of time, in windows. Windows at a border belong to two blocks in part:
-#: with blocks of k windows, the variance of a mean is estimated too small by 1 / (3 k).
+#: Least and greatest length of a block of time, in windows. Windows at a border overlap two blocks: with
+#: blocks of k windows, the variance of a mean is underestimated by 1 / (3 k).
 BLOCK_WINDOWS = (3.0, 6.0)
 #: Blocks are lengthened only while at least this many remain.
 MANY_BLOCKS = 12
@@ -320,21 +320,20 @@ def score_agents(
 def _values(
     agents: ScoredAgents, columns: Sequence[Column], steps: int
 ) -> dict[Column, NDArray[np.floating]]:
-    """Compute the columns of each agent ``[A]`` as if the future ended after ``steps``."""
+    """Compute the columns ``[A]``, which share ``ahead``, as if the future ended after ``steps``."""
     errors = [column for column in columns if column.metric.kind == "displacement"]
     computed = agent_metrics(*tensors(agents, steps), columns=errors)
     until = agents.until(steps)
-    levels: NDArray[np.float64] | None = None
+    calibration = [column for column in columns if column.metric.kind == "calibration"]
+    levels = true_levels(agents, calibration[0].ahead, steps) if calibration else None
     values: dict[Column, NDArray[np.floating]] = {}
     for column in columns:
-        if column.metric.kind == "displacement":
+        kind = column.metric.kind
+        if kind == "displacement":
             values[column] = computed[column.title].float().numpy()
-        elif column.metric.kind == "plausibility":
-            values[column] = column.metric.values(until, len(agents))
         else:
-            if levels is None:
-                levels = true_levels(agents, column.ahead, steps)
-            values[column] = column.metric.values(levels, len(agents))
+            scored = until if kind == "plausibility" else levels
+            values[column] = column.metric.values(scored, len(agents))
     return values
 
 

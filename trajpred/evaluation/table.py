@@ -165,7 +165,7 @@ def _interval_names(bounds: Sequence[float], is_whole: bool) -> list[str]:
 
 
 def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Column] | None = None) -> Summary:
-    """Compute the means over all ``agents``, and for the headline metrics over each part by ``facts``.
+    """Compute the means over all ``agents``, and of the headline metrics over the parts by each fact.
 
     Agents without a value do not count. Intervals are by bootstrap over the recordings of ``agents``: whole
     recordings are drawn, because agents of one recording are not independent; all means share the draws.
@@ -179,10 +179,11 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     recording, R = _recordings(agents)
     keys: list[tuple[str, str, Column]] = []
     sums: list[NDArray[np.float64]] = []  # by column and part: [3, R, parts]
+    whole = columns or columns_in(agents)
     for fact in ("", *facts):
         part, names = parts(agents, fact)
         cell = recording * len(names) + part
-        for column in headline(MODES) if fact else columns or columns_in(agents):
+        for column in headline(MODES) if fact else whole:
             totals = [np.bincount(cell, term, R * len(names)) for term in _terms(agents, column)]
             sums.append(np.stack(totals, dtype=np.float64).reshape(3, R, len(names)))
             keys += [(fact, name, column) for name in names]
@@ -190,13 +191,13 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     counts = count.sum(axis=0).tolist()
     smallest = total.min(axis=0, initial=0.0).tolist()
     cells: Summary = {}
-    for number, (key, interval) in enumerate(zip(keys, ratios(total, weight), strict=True)):
+    for key, interval, counted, least in zip(keys, ratios(total, weight), counts, smallest, strict=True):
         fact, name, column = key
         if interval.low == interval.high:  # for example no misses: nothing is known of other agents
             interval = Interval(interval.mean, np.nan, np.nan)
-        elif smallest[number] == 0:  # an error cannot be negative
+        elif least == 0:  # an error cannot be negative
             interval = _possible(interval, column.metric)
-        cells.setdefault((fact, name), {})[column] = Cell(int(counts[number]), interval)
+        cells.setdefault((fact, name), {})[column] = Cell(int(counted), interval)
     return cells
 
 
@@ -217,10 +218,10 @@ def scene_cells(scenes: pa.Table, group: str) -> Cells:
     recording, R = _recordings(rows)
     total = np.zeros((R, len(metrics)))
     weight = np.zeros((R, len(metrics)))
-    for column, metric in enumerate(metrics):
-        counted = numbers(rows, metric.weight) if metric.weight else np.ones(len(rows))
-        total[:, column] = np.bincount(recording, numbers(rows, metric.name) * counted, R)
-        weight[:, column] = np.bincount(recording, counted, R)
+    for i, metric in enumerate(metrics):
+        actors = numbers(rows, metric.weight) if metric.weight else np.ones(len(rows))
+        total[:, i] = np.bincount(recording, numbers(rows, metric.name) * actors, R)
+        weight[:, i] = np.bincount(recording, actors, R)
     cells: Cells = {}
     for metric, interval in zip(metrics, ratios(total, weight), strict=True):
         cells[Column(metric)] = Cell(len(rows), _possible(interval, metric))
@@ -369,16 +370,16 @@ def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:
         both = f"{first.predictor} and {result.predictor}"
         require_same_scenes(first, result)
         if not len(table):
-            raise DataError(f"{result.predictor} predicts no {group} agent to compare by")
+            raise DataError(f"{result.predictor} predicts no {group} agent that could be compared")
         if first.seconds and result.seconds and first.seconds[0] != result.seconds[0]:
             scored = f"{first.seconds[0]:g} and {result.seconds[0]:g} s"
-            raise DataError(f"{both} were scored over {scored}: compare models of one horizon")
+            raise DataError(f"{both} were scored over {scored}: compare models with equal horizons")
         if number:
             joined = joined.join(table, keys, join_type="inner", right_suffix=f" {number}")
         if not len(joined):
             raise DataError(f"{both} predict no {group} agent in common")
         if number and not by_agent and not joined["ids"].equals(joined[f"ids {number}"]):
-            raise DataError(f"{both} predict other {group} agents: compare their tables, .parquet")
+            raise DataError(f"{both} predict different {group} agents: compare their tables, .parquet")
     joined = joined.sort_by("row")
     values: dict[str, NDArray[np.float64]] = {}
     for name in names:
@@ -397,8 +398,8 @@ def require_same_scenes(first: Evaluation, second: Evaluation) -> None:
             continue
         names = of_other_scenes(_digests(tables[0]), _digests(tables[1]))
         if names:
-            both = f"{first.predictor} and {second.predictor} were scored in other scenes"
-            problem = f"{both}: {names}, but another last observed second, or other positions"
+            both = f"{first.predictor} and {second.predictor} were scored on different scenes"
+            problem = f"{both}: {names}, but a different last observed second or different positions"
             raise DataError(f"{problem}: evaluate both on one store")
 
 
@@ -424,7 +425,7 @@ def change(first: Sequence[Evaluation], second: Sequence[Evaluation], group: str
     """Compute ``first`` minus ``second`` over the agents of ``group`` that both predict.
 
     Pairing removes the variance of difficulty between scenarios. Each side is one evaluation, or several with
-    different seeds, which are averaged; the interval covers scenarios, not the spread over seeds.
+    different seeds, which are averaged; the interval covers the choice of recordings, not of seeds.
 
     Raises: DataError like :func:`pairs`.
     """

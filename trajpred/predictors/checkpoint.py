@@ -103,7 +103,7 @@ class CheckpointPredictor(ModelPredictor):
     def __init__(self, checkpoint: str | Path, joint: bool = False) -> None:
         self.joint = joint
         self.mirror = False
-        self.warned = False
+        self.has_warned = False
         content = read_checkpoint(checkpoint)
         self.content = {name: content[name] for name in (*PLAIN, "state_dict") if name in content}
         self.training = training_facts(content)
@@ -111,15 +111,15 @@ class CheckpointPredictor(ModelPredictor):
         self.name = display_name(checkpoint)
         self.temperature = 1.0
         self.regions: ConformalRegions | None = None
-        fitted = content.get(CALIBRATION)
-        if fitted:
-            self.temperature = float(fitted.get("temperature", 1.0))
-            self.regions = ConformalRegions.from_json(fitted["regions"])
+        calibration = content.get(CALIBRATION)
+        if calibration:
+            self.temperature = float(calibration.get("temperature", 1.0))
+            self.regions = ConformalRegions.from_json(calibration["regions"])
             self.how = "calibrated"
         model = Forecaster.with_weights(content[CONFIG], content["state_dict"], checkpoint)
         if joint:
             if not model.decoder.joint:
-                advice = "take argoverse-nano, or train with model.decoder.init_args.joint true"
+                advice = "use argoverse-nano, or train with model.decoder.init_args.joint true"
                 raise DataError(f"this model has no joint modes: {advice}", file=checkpoint)
             self.name += ", joint"
             self.how = "joint"
@@ -153,14 +153,14 @@ class CheckpointPredictor(ModelPredictor):
 
     def _warn_of_unseen_maps(self, batch: ScenarioBatch, lane_scene: NDArray[np.int64]) -> None:
         """Warn, once per predictor, of a map from which the model reads no lane."""
-        if self.warned:
+        if self.has_warned:
             return
         lanes = np.bincount(batch.lane_scene, minlength=len(batch))
         seen = np.bincount(lane_scene, minlength=len(batch))
         unseen = np.flatnonzero((lanes > 0) & (seen == 0))
         if not len(unseen):
             return
-        self.warned = True
+        self.has_warned = True
         scene = unseen[0]
         radius = self.model.scene.features.lane_radius_m
         problem = f"{batch.scenario_id[scene]}: {self.name} reads 0 of {lanes[scene]:,} lanes, all are"

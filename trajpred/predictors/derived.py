@@ -194,17 +194,17 @@ class StreamedPredictor(DerivedPredictor):
         return list[Forecast](streamed)
 
     def _steps(self, scenario: Scenario) -> int:
-        """Return the number of steps between updates."""
-        steps = round(self.every_s / scenario.step_s)
+        """Return the number of steps between updates. Raises: DataError if they exceed the history."""
+        stride = round(self.every_s / scenario.step_s)
+        require(stride > 0, "every_s", f"must be at least a step of {scenario.step_s:g} s")
         observed = scenario.num_observed
-        require(steps > 0, "every_s", f"must be at least a step of {scenario.step_s:g} s")
-        most = f"must be at most {observed}, the number of observed steps"
-        require(self.updates <= observed, "updates", most)
-        longest_s = round((observed - 1) // (self.updates - 1) * scenario.step_s, 2)
-        within = f"{self.updates} updates within the {observed} observed steps"
-        problem = f"must be at most {longest_s:g} s for {within}"
-        require(steps * (self.updates - 1) < observed, "every_s", problem)
-        return steps
+        too_many = f"must be at most {observed}, the number of observed steps"
+        require(self.updates <= observed, "updates", too_many)
+        intervals = self.updates - 1
+        longest_s = round((observed - 1) // intervals * scenario.step_s, 2)
+        updates = f"{self.updates} updates within the {observed} observed steps"
+        require(stride * intervals < observed, "every_s", f"must be at most {longest_s:g} s for {updates}")
+        return stride
 
 
 class EnsemblePredictor(Predictor):

@@ -128,13 +128,13 @@ def without(scenario: Scenario, tracks: Sequence[str]) -> Scenario:
 
     Raises: DataError if one is the focal track, or not in this scenario.
     """
-    known = scenario.tracks.track_id
+    track_id = scenario.tracks.track_id
     for name in tracks:
         missing = f"track {name!r} is not in scenario {scenario.scenario_id}"
-        require(bool((known == name).any()), "without", missing)
+        require(bool((track_id == name).any()), "without", missing)
         focal = f"track {name!r} is the focal one, which cannot be removed"
         require(name != scenario.focal_id, "without", focal)
-    valid = scenario.tracks.valid & ~np.isin(known, list(tracks))[:, None]
+    valid = scenario.tracks.valid & ~np.isin(track_id, list(tracks))[:, None]
     return _keep_states(scenario, valid)
 
 
@@ -154,7 +154,7 @@ def _nearest(scenario: Scenario) -> str:
     present[scenario.focal] = False
     problem = f"scenario {scenario.scenario_id} has no road user besides the focal agent"
     require(bool(present.any()), "without", problem)
-    last = np.flatnonzero(tracks.valid[scenario.focal, : now + 1])[-1]
+    last = scenario.last_seen[scenario.focal]
     distance = norm(tracks.position[:, now] - tracks.position[scenario.focal, last])
     nearest = np.where(present, distance, np.inf).argmin()
     return str(tracks.track_id[nearest])

@@ -91,10 +91,10 @@ def write_predictions(
     digests: Mapping[str, int] | None = None,
     marginal: bool = False,
 ) -> tuple[int, int]:
-    """Write forecasts in the format of av2's ``ChallengeSubmission``; the file is written atomically.
+    """Write forecasts in the format of av2's ``ChallengeSubmission``, atomically.
 
-    Forecasts are consumed one by one and written in order; a forecast without tracks adds no row. av2's class
-    reads only files of 60 steps, and sorts modes by probability, ties in any order.
+    Forecasts are read one after another and written in order; a forecast without tracks adds no rows. av2's
+    class reads only files of 60 steps, and sorts modes by probability, with ties in any order.
     Each scenario's :attr:`~trajpred.data.scenario.Scenario.digest` goes into the file's metadata once all
     forecasts are written, so that the file is not scored on other scenes with the same names.
 
@@ -104,7 +104,7 @@ def write_predictions(
         path: the file.
         forecasts: one per scenario.
         digests: by scenario id.
-        marginal: each track may have its own probabilities, which :func:`read_predictions` reads but av2 does
+        marginal: allow each track its own probabilities: :func:`read_predictions` reads such files, av2 does
             not.
 
     Raises:
@@ -116,7 +116,7 @@ def write_predictions(
     ids = ["scenario_id", "track_id"]
     tracks: dict[str, int] = {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as new, pq.ParquetWriter(new, SCHEMA, use_dictionary=ids) as writer:
+    with atomic_file(path) as unfinished, pq.ParquetWriter(unfinished, SCHEMA, use_dictionary=ids) as writer:
         while chunk := list(islice(stream, CHUNK)):
             for forecast in chunk:
                 _require_writable(forecast, path, marginal)

@@ -98,13 +98,13 @@ class PredictionsFile:
         Modes are sorted by descending probability.
         """
         rows, last = last_observed(scenario)
-        place = row_of(scenario.tracks.track_id[rows].tolist())
+        row_by_id = row_of(scenario.tracks.track_id[rows].tolist())
         in_file: list[int] = []
         in_scenario: list[int] = []
         for i, name in enumerate(self._tracks_of(scenario)):
-            if name in place:
+            if name in row_by_id:
                 in_file.append(i)
-                in_scenario.append(place[name])
+                in_scenario.append(row_by_id[name])
         if not in_file:
             return no_forecast(scenario)
         rows = rows[in_scenario]
@@ -115,14 +115,15 @@ class PredictionsFile:
         step = np.arange(self.steps(scenario.scenario_id))
         x = self._rows.x.values[self._rows.x.start[row] + step]
         y = self._rows.y.values[self._rows.y.start[row] + step]
+        # Tracks last seen earlier are extrapolated at constant velocity, as in baselines and models.
         unseen_s = (scenario.num_observed - 1 - last)[:, None] * scenario.step_s
+        origin = scenario.tracks.position[rows, last] + scenario.tracks.velocity[rows, last] * unseen_s
         return Forecast.from_trajectories(
             scenario.scenario_id,
             scenario.tracks.track_id[rows],
             np.stack((x, y), -1),
             self._tracks.probability[mode],
-            # Tracks last seen earlier are extrapolated at constant velocity, as in baselines and models.
-            origin=scenario.tracks.position[rows, last] + scenario.tracks.velocity[rows, last] * unseen_s,
+            origin=origin,
             origin_heading=last_poses(scenario, rows).heading,
             step_s=scenario.step_s,
         )
@@ -260,8 +261,10 @@ def require_scenes(predictor: Predictor, digests: Mapping[str, int]) -> None:
     for member in predictions_files(predictor):
         names = of_other_scenes(member.file.digests, digests)
         if names:
-            problem = f"was predicted in other scenes: {names}, but another last observed second"
-            raise DataError(f"{problem}, or other positions: predict this store", file=member.file.path)
+            problem = f"was predicted for other scenes: {names}, but a different last observed second"
+            raise DataError(
+                f"{problem} or different positions; predict this store again", file=member.file.path
+            )
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:

@@ -103,7 +103,7 @@ def agent_outlines(
                 size = np.full(2, size.min())
         bodies.append(to_global(outline * size, positions[i], heading))
         if outline is RECTANGLE:
-            nose_size = np.minimum(size.min() * np.array([0.62, 0.62]), 3.0)
+            nose_size = min(0.62 * float(size.min()), 3.0)
             noses.append(to_global(NOSE * nose_size, positions[i], heading))
     return bodies, noses
 

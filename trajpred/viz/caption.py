@@ -91,15 +91,18 @@ def describe(scenario: Scenario, forecast: Forecast | None, joint_mode: int | No
     K, F = forecast.trajectory.shape[1:3]
     modes = "1 mode" if K == 1 else f"{K} modes"
     if joint_mode is not None:
-        share = percent(float(forecast.joint_mode(joint_mode).probability[0, 0]))
-        modes = f"joint mode {joint_mode + 1} of {K} ({share})"
+        probability = percent(float(forecast.joint_mode(joint_mode).probability[0, 0]))
+        modes = f"joint mode {joint_mode + 1} of {K} ({probability})"
     return f"{observed}, {F * scenario.step_s:.1f} s predicted, {modes}"
 
 
 def describe_metrics(
     scenario: Scenario, forecast: Forecast, joint_mode: int | None = None, small: bool = False
 ) -> str:
-    """Describe the metrics of the focal track and, if there are several, of the scored tracks; or ""."""
+    """Describe the metrics of the focal track and, if there are several, of the scored tracks.
+
+    Empty if the focal track cannot be evaluated.
+    """
     metrics = track_metrics(scenario, forecast, np.array([scenario.focal]), joint_mode)
     if not metrics:
         return ""
@@ -160,9 +163,9 @@ def track_metrics(
 ) -> dict[str, np.ndarray]:
     """Compute minADE, minFDE, MR and brier-minFDE ``[R]`` of the tracks ``rows`` that can be evaluated.
 
-    By av2's definitions over the six most probable modes, or for one joint mode. If steps of the truth are
-    missing, the average is over the existing ones and the final error at the last of these. Empty if no track
-    of ``rows`` has both a forecast and a future.
+    Follows av2: over the six most probable modes, or for one joint mode. Where true steps are missing, the
+    average is over the recorded ones, and the final error is at the last of them. Empty if no track of
+    ``rows`` has both a forecast and a future.
     """
     from trajpred.metrics import agent_metrics, headline
     from trajpred.metrics.registry import MODES

@@ -290,7 +290,7 @@ def write_film(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
 
 
 def film_writer(path: Path) -> Callable[[Path, Sequence[np.ndarray], float], None]:
-    """Return the function that writes films with that suffix. Raises: DataError like :func:`write_film`."""
+    """Return the function that writes films with this suffix. Raises: DataError like :func:`write_film`."""
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
     suffix = path.suffix.lower()
     require(suffix in writers, "path", f"must end in {' or '.join(writers)}, is {path.name!r}")

@@ -187,10 +187,10 @@ def _draw_other_modes(
 def _draw_single_modes(
     axes: Axes, view: View, forecast: Forecast, rows: np.ndarray, meeting: np.ndarray
 ) -> None:
-    """Draw the only modes of the forecast's ``rows``; those ``meeting`` the focal agent in colour."""
+    """Draw the only mode of each of ``rows``: in colour for those ``meeting`` the focal agent, else pale."""
     quiet = np.setdiff1d(rows, meeting)
     theme = view.theme
-    partners = to_rgba_array(list(theme.partners[: len(meeting)])).reshape(-1, 4)
+    partners = to_rgba_array(list(theme.partners[: len(meeting)])).reshape(-1, 4)  # [0, 4] if none meets it
     colors = np.concatenate((theme.mode_colors(np.full(len(quiet), QUIET)), partners))
     widths = np.repeat(SINGLE_WIDTHS, (len(quiet), len(meeting)))
     _draw_thin(axes, view, forecast.trajectory[[*quiet, *meeting], 0], colors, widths)
@@ -357,9 +357,10 @@ OTHER_END: dict[str, Any] = {"marker": "o", "s": 3.0**2, "zorder": Layer.OTHER_T
 def draw_truth(axes: Axes, view: View, scenario: Scenario, rows: np.ndarray, ends: bool = True) -> None:
     """Draw the true futures of the tracks ``rows`` that have one, dashed, with their ends."""
     halo = view.theme.halo
+    role = roles(scenario)
     has_future = scenario.tracks.valid[rows, scenario.num_observed :].any(axis=1)
     for row in rows[has_future].tolist():
-        color = view.theme.role[Role(roles(scenario)[row])]
+        color = view.theme.role[Role(role[row])]
         line = OTHER_TRUTH
         end = OTHER_END
         edge = color

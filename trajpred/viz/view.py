@@ -68,7 +68,7 @@ def focal_position(scenario: Scenario) -> np.ndarray:
 
 
 def fit(scenario: Scenario, *forecasts: Forecast) -> tuple[np.ndarray, float]:
-    """Return centre ``[2]`` and half the side of a square with the focal agent's history and all futures."""
+    """Return the centre ``[2]`` and half the side of a square around the focal track and ``forecasts``."""
     tracks = scenario.tracks
     row = scenario.focal
     parts = [tracks.position[row][tracks.valid[row]]]

@@ -136,24 +136,25 @@ def _with_added(scenario: Scenario, added: Sequence[Any]) -> Tracks:
         return tracks
     states = [_filled(state, STATE, "added") for state in added]
     names = [f"added {number + 1}" for number in range(len(states))]
-    require(
-        not np.isin(names, tracks.track_id).any(), "added", "the scenario already has tracks of these names"
-    )
-    A, T = len(added), scenario.num_steps
+    are_new = not np.isin(names, tracks.track_id).any()
+    require(are_new, "added", "the scenario already has tracks of these names")
+    A = len(added)
+    T = scenario.num_steps
     time = (np.arange(T) - scenario.num_observed + 1) * scenario.step_s
     heading = np.array([state["heading"] for state in states])
-    velocity = np.array([[state["speed"]] for state in states]) * unit_vector(heading)
-    end = np.array([[state["x"], state["y"]] for state in states])
-    fresh = Tracks(
+    speed = np.array([state["speed"] for state in states])
+    velocity = speed[:, None] * unit_vector(heading)
+    now = np.array([[state["x"], state["y"]] for state in states])
+    added_tracks = Tracks(
         track_id=np.array(names),
         object_type=np.array([OBJECT_TYPES.index(state["object_type"]) for state in states], np.int8),
         category=np.full(A, TrackCategory.SCORED, np.int8),
         valid=np.ones((A, T), bool),
-        position=end[:, None] + velocity[:, None] * time[:, None],
+        position=now[:, None] + velocity[:, None] * time[:, None],
         heading=np.tile(heading[:, None], T),
         velocity=np.tile(velocity[:, None], (1, T, 1)),
     )
-    joined: Tracks = concatenate([tracks, fresh])
+    joined: Tracks = concatenate([tracks, added_tracks])
     return joined
 
 

@@ -196,17 +196,17 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(200, reply, "application/json")
 
-    def _is_allowed(self, token: str, path: str, known: str) -> bool:
-        """Return whether a request comes from this server's page; otherwise answer it."""
+    def _is_allowed(self, token: str, path: str, expected: str) -> bool:
+        """Return whether a request comes from this server's page for ``expected``; otherwise reject it."""
         hosts = [f"{name}:{self.server.server_port}" for name in (ADDRESS, "localhost")]
         host = self.headers.get("Host", "")
         if host not in hosts:
             self.send_error(403, "this server answers only to 127.0.0.1")
         elif self.headers.get("Origin", f"http://{host}") != f"http://{host}":
-            self.send_error(403, "another page asks")
+            self.send_error(403, "the request comes from another page")
         elif not secrets.compare_digest(token.encode(), self.server.explorer.token.encode()):
             self.send_error(403, "the token is wrong: open the address that trajpred explore printed")
-        elif path != known:
+        elif path != expected:
             self.send_error(404, "there is no such page")
         else:
             return True
