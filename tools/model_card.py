@@ -133,5 +133,5 @@ def _results(results: Sequence[Evaluation]) -> list[str]:
         f"Evaluated on {result.scenarios} scenarios: {data}. Agents: {', '.join(agents)}. "
         "Focal agents, metres, miss rates as fractions:",
         format_table(results),
-        f"95 % intervals of minFDE6, by bootstrap over scenarios: {', '.join(intervals)}.",
+        f"95 % intervals of minFDE6, by bootstrap over recordings: {', '.join(intervals)}.",
     ]
