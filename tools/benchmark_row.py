@@ -36,7 +36,7 @@ from trajpred.store import ScenarioStore
 
 #: Milliseconds of :func:`reference_ms` on the core of the first rows; budgets are scaled by it.
 REFERENCE_MS = 8.0
-#: Beyond this part of its budget a training took too long, and is timed again: other work slowed it down.
+#: A training that exceeds its budget by this factor is timed again: other work slowed it down.
 MOST = 1.05
 #: Steps of the two short trainings that separate the start-up time from the time per step. Batches differ in
 #: size by a factor of four: 200 of them have a mean that is known to 3 %.
@@ -77,19 +77,19 @@ def reference_ms() -> float:
     return float(np.median(times))
 
 
-def core_seconds(words: Sequence[str], plugin: Path | None) -> float:
-    """Train in a single-threaded process; return the CPU seconds of it and all its child processes."""
+def core_seconds(settings: Sequence[str], plugin: Path | None) -> float:
+    """Train in a single-threaded process; return the CPU seconds of this process and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = multiprocessing.get_context("spawn").Process(target=_train, args=(words, plugin))
+    process = multiprocessing.get_context("spawn").Process(target=_train, args=(settings, plugin))
     process.start()
     process.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.exitcode:
-        raise DataError(f"the training ended with exit code {process.exitcode}, for the reason above")
+        raise DataError(f"the training ended with exit code {process.exitcode}; see the error above")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _train(words: Sequence[str], plugin: Path | None) -> None:
+def _train(settings: Sequence[str], plugin: Path | None) -> None:
     from trajpred.cli.models import silence_libraries
     from trajpred.training.train import train as run
 
@@ -98,7 +98,7 @@ def _train(words: Sequence[str], plugin: Path | None) -> None:
     try:
         if plugin is not None:
             load_module(str(plugin))
-        run(words)
+        run(settings)
     except DataError as error:
         sys.exit(f"error: {error}")
 
@@ -110,17 +110,18 @@ class Pace(NamedTuple):
     step_s: float
 
     @classmethod
-    def measure(cls, words: Sequence[str], plugin: Path | None) -> Pace:
-        """Measure by two short trainings."""
+    def measure(cls, settings: Sequence[str], plugin: Path | None) -> Pace:
+        """Measure with two short trainings, of :data:`PROBES` steps."""
         scale = REFERENCE_MS / reference_ms()
-        few, many = PROBES
         seconds: list[float] = []
-        for count in PROBES:
+        for steps in PROBES:
             with TemporaryDirectory() as folder:
-                own = [f"{LOGGER}.save_dir", folder, "--trainer.max_steps", str(count)]
-                seconds.append(scale * core_seconds([*words, *own], plugin))
-        step_s = (seconds[1] - seconds[0]) / (many - few)
-        return cls(seconds[0] - few * step_s, step_s)
+                limits = [f"{LOGGER}.save_dir", folder, "--trainer.max_steps", str(steps)]
+                seconds.append(scale * core_seconds([*settings, *limits], plugin))
+        short_s, long_s = seconds
+        few, many = PROBES
+        step_s = (long_s - short_s) / (many - few)
+        return cls(start_s=short_s - few * step_s, step_s=step_s)
 
     def affordable(self, budget_s: float) -> int:
         """Compute how many steps a budget of scaled CPU seconds allows."""
@@ -194,12 +195,12 @@ def train(
         check_time(path, words, plugin, budget_s)
 
 
-def check_time(path: Path, words: Sequence[str], plugin: Path | None, budget_s: float) -> None:
+def check_time(path: Path, settings: Sequence[str], plugin: Path | None, budget_s: float) -> None:
     """Measure the time of a finished training again if it exceeds the budget, and record the lower time."""
     result = read_results(path)[0]
     facts = result.training["benchmark"]
     if facts["scaled_s"] > MOST * budget_s:
-        again_s = Pace.measure(words, plugin).seconds(result.training["steps"])
+        again_s = Pace.measure(settings, plugin).seconds(result.training["steps"])
         facts = facts | {"scaled_s": round(min(again_s, facts["scaled_s"]), 1), "timed_again": True}
         write_results(path, replace(result, training=result.training | {"benchmark": facts}))
     taken = f"{path}: {facts['scaled_s'] / 60:.1f} of {budget_s / 60:g} core minutes"
@@ -238,18 +239,19 @@ def score(
 def write_row(
     path: Path, name: str, predictor: Predictor, rows: ScenarioStore, facts: dict[str, Any]
 ) -> None:
-    """Evaluate a predictor with one thread over every agent, and write the result and the facts."""
+    """Evaluate a predictor on all agents with one thread; write the result, with ``facts`` about its costs."""
     result = evaluate(predictor, rows, complete=True)
+    costs = dict(facts)
     if isinstance(predictor, CheckpointPredictor):
-        facts = facts | {"parameters": sum(weight.numel() for weight in predictor.model.parameters())}
+        costs["parameters"] = sum(weight.numel() for weight in predictor.model.parameters())
     scenes = [rows[i] for i in range(min(TIMED, len(rows)))]
     times: list[float] = []
     for scene in scenes:
         start = time.process_time()
         predictor([scene])
         times.append(1e3 * (time.process_time() - start))
-    facts = facts | {"ms_per_scene": round(float(np.median(times)), 2)}
-    training = dict(result.training) | {"recipe": name, "benchmark": facts}
+    costs["ms_per_scene"] = round(float(np.median(times)), 2)
+    training = dict(result.training) | {"recipe": name, "benchmark": costs}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_results(path, replace(result, predictor=name, training=training))
     print(f"wrote {path}")
@@ -262,7 +264,13 @@ def table(*results: Path) -> None:
     Args:
         results: Files written by train and score.
     """
-    recipes = by_recipe([result for path in results for result in read_results(path)], results)
+    evaluations: list[Evaluation] = []
+    files: list[Path] = []
+    for path in results:
+        for result in read_results(path):
+            evaluations.append(result)
+            files.append(path)
+    recipes = by_recipe(evaluations, files)
     ranked = sorted(recipes.items(), key=lambda row: mean_of(row[1]).mean)
     rows: list[list[str]] = []
     above: list[Evaluation] | None = None
@@ -288,12 +296,12 @@ def mean_of(seeds: Sequence[Evaluation]) -> Interval:
 
 
 def costs(seeds: Sequence[Evaluation]) -> list[str]:
-    """Format the means over the seeds of the recorded :data:`COSTS`."""
+    """Format the mean over the seeds of each of :data:`COSTS`; empty where none was recorded."""
     texts: list[str] = []
     for name, unit in COSTS.items():
         values = [result.training.get("benchmark", {}).get(name) for result in seeds]
-        known = [value / unit for value in values if value is not None]
-        texts.append(f"{np.mean(known):.3g}" if known else "")
+        recorded = [value / unit for value in values if value is not None]
+        texts.append(f"{np.mean(recorded):.3g}" if recorded else "")
     return texts
 
 

@@ -47,7 +47,7 @@ class Law(NamedTuple):
 
 
 def training_scenes(result: Evaluation) -> int:
-    """Return the number of scenes of an epoch, to a batch. Raises: DataError if it is unknown."""
+    """Return the number of scenes of an epoch, accurate to one batch. Raises: DataError if it is unknown."""
     steps = result.training.get("steps", 0)
     batch = result.training.get("batch_size", 0)
     epochs = result.training.get("epoch", 0)
@@ -65,11 +65,11 @@ def fit(results: Sequence[Evaluation], scenes: int, group: str = "moving") -> La
         ``scenes`` than a result has.
     """
     size = np.array([training_scenes(result) for result in results], np.float64)
-    require(len(set(size)) >= 3, "results", "must be of at least three numbers of training scenes")
+    require(len(set(size)) >= 3, "results", "must cover at least three numbers of training scenes")
     rows = [result.rows(group) for result in results]
     for other in rows:
         same = other.select(["scenario_id", "ids"]) == rows[0].select(["scenario_id", "ids"])
-        require(same, "results", "must be of the same agents of the same validation scenes")
+        require(same, "results", "must cover the same agents in the same validation scenes")
     require(scenes >= size.max(), "scenes", f"must be at least those of the results, {size.max():,.0f}")
     count = rows[0]["count"].to_numpy()
     total = np.stack([numbers(other, METRIC) for other in rows]) * count
@@ -129,7 +129,7 @@ def draw(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> Figure:
 
 
 def table(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> str:
-    """Format the errors by number of training scenes, and the laws' predictions for the last one."""
+    """Format the errors by number of training scenes, and the power laws' predictions for more scenes."""
     head = ["training scenes", "steps", *(f"{group} {METRIC}" for group in laws)]
     rows: list[list[str]] = []
     for i, result in enumerate(results):
@@ -137,7 +137,7 @@ def table(results: Sequence[Evaluation], laws: Mapping[str, Law]) -> str:
         rows.append([f"{training_scenes(result):,}", f"{result.training.get('steps', 0):,}", *errors])
     first_law = next(iter(laws.values()))
     predicted = [_text(law.predicted[:, -1]) for law in laws.values()]
-    rows.append([f"{first_law.at[-1]:,.0f}", "by the law", *predicted])
+    rows.append([f"{first_law.at[-1]:,.0f}", "power law", *predicted])
     exponents = [_text(law.exponent) for law in laws.values()]
     rows.append(["exponent", "", *exponents])
     return markdown(head, rows)

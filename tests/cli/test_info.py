@@ -116,6 +116,6 @@ def test_a_map_is_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     assert str(out) in capsys.readouterr().out
     for command in ("visualize", "explore"):
         error = error_of(capsys, command, "--raw", path, "--half", "deciding")
-        assert "--half: chooses among scenarios of a store" in error
+        assert "--half: selects from a split of a store" in error
     options = ["--checkpoint", "constant_velocity", "--out", out]
     assert "is drawn alone" in error_of(capsys, "visualize", "--raw", path, *options)

@@ -58,7 +58,7 @@ def test_commands_without_a_half_read_the_deciding_one(
     assert sorted(drawn) == sorted(name for name in VAL if half_of(name) == "deciding")
     assert 0 < len(drawn) < len(VAL)
     error = error_of(capsys, "visualize", "--store", store, "--half", "deciding", "--scenario", VAL[0])
-    assert "--half: chooses among the first scenarios" in error
+    assert "--half: selects from a split of a store" in error
 
     used: list[str] = []
 

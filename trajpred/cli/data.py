@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Exit code of prepare if scenarios were skipped.
 SKIPPED = 3
-#: With fewer training scenarios than this, the advice is to fine-tune bundled weights.
+#: With fewer training scenarios than this, the advice is to fine-tune shipped weights.
 FEW = 5_000
 
 

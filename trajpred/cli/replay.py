@@ -28,7 +28,9 @@ MOST_COMMON = 5
 #: Seconds between the updates of a recorded drive that are compared with the map.
 COUNTED_EVERY_S = 1.0
 #: The problem of a map whose lanes were never near an object.
-FAR_MAP = "no lane of the map was near an object: give one in the objects' frame (of Lanelet2, with --origin)"
+FAR_MAP = (
+    "no lane of the map was near an object: give one in the objects' frame (a Lanelet2 map needs --origin)"
+)
 
 
 def replay(

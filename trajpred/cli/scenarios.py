@@ -196,7 +196,7 @@ def choose(
 
     Raises: DataError if there is nothing to read, or no such scenario.
     """
-    chosen = "chooses among the first scenarios of a split of a store: name none, and no raw data"
+    chosen = "selects from a split of a store: omit --scenario and --raw"
     require(half is None or not (names or source), "half", chosen)
     if source is not None and folder is not None:
         return _from_raw(folder, source, split, names, limit, options)

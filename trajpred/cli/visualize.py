@@ -132,7 +132,7 @@ def visualize(
     center, look["radius_m"] = _middle_and_radius(view)
     if raw is not None and source is None and is_map(raw):
         require(not scenario and checkpoint is None, "raw", "is a map: it is drawn alone")
-        require(half is None, "half", "chooses among scenarios of a store: a map has none")
+        require(half is None, "half", "selects from a split of a store: a map has none")
         require(format in PICTURES, "out", f"must be a picture for a map (.{', .'.join(PICTURES)})")
         path = out if is_file else out / f"{raw.stem}.png"
         require_writable(path)
@@ -399,7 +399,7 @@ def explore(
     """
     map = raw if raw is not None and source is None and is_map(raw) else None
     require(map is None or not scenario, "raw", "is a map: it is explored alone, without scenarios")
-    require(map is None or half is None, "half", "chooses among scenarios of a store: a map has none")
+    require(map is None or half is None, "half", "selects from a split of a store: a map has none")
     folder, source = store_or_raw(store, raw, source)
     from trajpred.predictors import load_predictor
     from trajpred.predictors.predictions_file import predictions_files

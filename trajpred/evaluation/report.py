@@ -33,8 +33,8 @@ from trajpred.metrics.registry import MODES
 CONVENTIONS = (
     "Means in metres, with 95 % intervals by bootstrap over recordings; MR: fraction of agents whose best "
     "endpoint is more than 2 m off; headings in radians. minADE is the minimum over the modes, as in av2; "
-    "ADE-of-best-FDE is what QCNet, HiVT and others call minADE. Brier metrics add (1 - p)² of that mode, p "
-    "as given. K modes: the most probable ones."
+    "ADE-of-best-FDE is what QCNet, HiVT and others call minADE. Brier metrics add (1 - p)², with the "
+    "probability p of that mode, not renormalised. Metrics use the K most probable modes."
 )
 #: Cells of a row by column; the column of the row's name is often "".
 Row = dict[str, str | Cell]

@@ -198,7 +198,7 @@ class CheckpointPredictor(ModelPredictor):
 
 
 class BundlePredictor(ModelPredictor):
-    """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with as many threads as torch."""
+    """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with torch's number of threads."""
 
     def __init__(self, bundle: str | Path) -> None:
         from trajpred.onboard.forecaster import OnboardForecaster

@@ -69,7 +69,7 @@ class Lists(NamedTuple):
         """Rows ``[R]`` with a non-finite number."""
         bad = np.flatnonzero(~np.isfinite(self.values))
         is_bad = np.zeros(len(self.start), bool)
-        # Of rows with equal start, all but the last are empty.
+        # If several rows have one start, only the last is not empty.
         is_bad[np.searchsorted(self.start, bad, side="right") - 1] = True
         return is_bad
 
@@ -233,7 +233,7 @@ def _h5_table(path: Path) -> NDArray[np.float64]:
             require(isinstance(table, h5py.Dataset), H5_DATASET, missing)
             require(table.dtype.kind in "fiu", H5_DATASET, f"must contain numbers, contains {table.dtype}")
             fits = table.ndim == 2 and table.shape[1] in (3, 4)
-            columns = "must have 3 or 4 columns (sequence, x, y, perhaps probability)"
+            columns = "must have 3 or 4 columns (sequence, x, y, optionally probability)"
             require(fits, H5_DATASET, f"{columns}, has shape {table.shape}")
             plausible = table.nbytes <= H5_MAX_PER_BYTE * path.stat().st_size
             require(plausible, H5_DATASET, f"claims to unpack the file to {table.nbytes} bytes")
@@ -305,7 +305,7 @@ def check(rows: Rows, tracks: Tracks) -> tuple[Tracks, dict[str, list[str]]]:
     sound = ~np.any([fault for fault, _ in faults], axis=0)
     odd = np.zeros_like(sound)
     odd[sound] = _unlike_the_majority(tracks.only(sound))
-    faults.append((odd, "not as many modes and steps as most tracks of the scenario"))
+    faults.append((odd, "a different number of modes or steps than most tracks of the scenario"))
     total = np.bincount(tracks.owner, tracks.probability, len(sound))
     problems: dict[str, list[str]] = defaultdict(list)
     for fault, text in faults:
