@@ -239,7 +239,7 @@ def score(
 def write_row(
     path: Path, name: str, predictor: Predictor, rows: ScenarioStore, facts: dict[str, Any]
 ) -> None:
-    """Evaluate a predictor on all agents with one thread; write the result, with ``facts`` about its costs."""
+    """Evaluate a predictor on all agents with one thread; write the result with ``facts`` about its costs."""
     result = evaluate(predictor, rows, complete=True)
     costs = dict(facts)
     if isinstance(predictor, CheckpointPredictor):
