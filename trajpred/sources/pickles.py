@@ -108,39 +108,34 @@ class _Machine:
 
     def follow(self, instruction: str, argument: Any) -> None:
         """Follow one instruction. Raises: DataError if plain data do not need it."""
-        stack = self.stack
         if instruction in _CONSTANTS:
-            stack.append(argument)
+            self._push(argument)
             return
         match instruction:
             case "BINGET" | "LONG_BINGET" | "GET":
-                stack.append(self.memo[argument])
+                self._push(self.memo[argument])
             case "MEMOIZE":
                 self._remember(len(self.memo))
             case "BINPUT" | "LONG_BINPUT" | "PUT":
                 self._remember(argument)
             case "NONE" | "NEWTRUE" | "NEWFALSE":
-                stack.append(_SINGLE[instruction])
+                self._push(_SINGLE[instruction])
             case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT" | "EMPTY_SET":
-                stack.append(_EMPTY[instruction]())
+                self._push(_EMPTY[instruction]())
             case "MARK":
-                self.below.append(stack)
+                self.below.append(self.stack)
                 self.stack = []
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                value = tuple(self._last(int(instruction[-1])))
-                stack.append(value)
+                self._push(tuple(self._last(int(instruction[-1]))))
             case "TUPLE":
-                items = self._above_mark()
-                self.stack.append(tuple(items))
+                self._push(tuple(self._above_mark()))
             case "LIST":
-                items = self._above_mark()
-                self.stack.append(items)
+                self._push(self._above_mark())
             case "FROZENSET":
-                items = self._above_mark()
-                self.stack.append(_frozenset(items))
+                self._push(_frozenset(self._above_mark()))
             case "DICT":
                 items = self._above_mark()
-                self.stack.append({})
+                self._push({})
                 self._set_items(items)
             case "APPEND":
                 self._extend(self._last(1))
@@ -154,27 +149,28 @@ class _Machine:
                 items = self._above_mark()
                 self._container(set).update(_frozenset(items))
             case "GLOBAL":
-                stack.append(_name(argument.replace(" ", ".", 1)))
+                self._push(_name(argument.replace(" ", ".", 1)))
             case "STACK_GLOBAL":
                 module, name = self._last(2)
-                stack.append(_name(f"{module}.{name}"))
+                self._push(_name(f"{module}.{name}"))
             case "REDUCE":
                 self._call(*self._last(2))
             case "BUILD":
                 self._finish(*self._last(2))
             case "DUP":
-                stack.append(stack[-1])
-            case "POP_MARK":
-                self._above_mark()
-            case "POP" if stack:
-                stack.pop()
-            case "POP":
+                self._push(self.stack[-1])
+            case "POP" if self.stack:
+                self.stack.pop()
+            case "POP" | "POP_MARK":
                 self._above_mark()
             case "PROTO" | "FRAME" | "STOP":
                 pass
             case _:
                 problem = f"has the instruction {instruction}, which data do not need: it is not executed"
                 raise DataError(problem)
+
+    def _push(self, value: Any) -> None:
+        self.stack.append(value)
 
     def _last(self, count: int) -> list[Any]:
         """Remove and return the last values."""
@@ -216,7 +212,7 @@ class _Machine:
         require(is_known, "call", "is not one that describes data: it is not executed")
         value = CALLS[name.text](*arguments)
         self.unfinished += isinstance(value, _Unfinished)
-        self.stack.append(value)
+        self._push(value)
 
     def _finish(self, value: Any, content: Any) -> None:
         """Give an array its content, wherever it is stored."""
@@ -225,7 +221,7 @@ class _Machine:
         for place in value.places:
             self.memo[place] = finished
         self.unfinished -= 1
-        self.stack.append(finished)
+        self._push(finished)
 
 
 def _name(text: str) -> _Name:

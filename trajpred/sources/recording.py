@@ -21,6 +21,7 @@ from trajpred.data.motion import (
     disagreement,
     given_heading,
 )
+from trajpred.data.ragged import rank_in_scene
 from trajpred.data.resample import tracks_at
 from trajpred.data.scenario import Scenario
 from trajpred.data.time import GAP_STEPS, LONGEST_STEP_S, longest_gap_s
@@ -105,7 +106,8 @@ class Recording:
         oddities |= _oddities(track, time, position, heading, measured)
         if "rate" not in oddities:
             problem = disagreement(measured, estimated)
-            oddities |= {"velocity": problem} if problem else {}
+            if problem:
+                oddities["velocity"] = problem
         kinds, odd_types = _types(table["type"].take(order), track, mapping)
         size = sizes_of(np.stack((table["length"], table["width"]), -1)[order], track, len(ids))
         oddities |= _odd_sizes(size[kinds == "vehicle", 0])
@@ -319,13 +321,14 @@ def _step_s(track: NDArray[np.int64], time: NDArray[np.float64], names: dict[str
     Raises: DataError if they are implausible, or differ between tracks or times.
     """
     is_same = np.diff(track) == 0
-    of = track[1:][is_same]
+    track_of_step = track[1:][is_same]
     steps = np.diff(time)[is_same]
     require(len(steps) > 0, names["track"], "no track has two states: is the column of tracks right?")
-    run = (np.arange(len(of)) - np.searchsorted(of, of)) // RUN
-    of_run = of * (run.max() + 1) + run
-    _, first, count = np.unique(of_run, return_index=True, return_counts=True)
-    ascending = steps[np.lexsort((steps, of_run))]
+    # The lower quartile of the steps in each run of a track, counted once for each of these steps.
+    run_in_track = rank_in_scene(track_of_step) // RUN
+    run = track_of_step * (run_in_track.max() + 1) + run_in_track
+    _, first, count = np.unique(run, return_index=True, return_counts=True)
+    ascending = steps[np.lexsort((steps, run))]
     quartile = np.repeat(ascending[first + (count - 1) // 4], count)
     short, middle, long = np.quantile(quartile, (0.1, 0.5, 0.75)).tolist()
     step_s = float(np.median(steps[steps <= GAP_STEPS * middle]))
