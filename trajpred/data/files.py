@@ -93,6 +93,16 @@ def naming_disk_errors(path: Path, instead_of: Path | None = None) -> Iterator[N
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
+@contextmanager
+def resumable(path: Path) -> Iterator[None]:
+    """Raise DataError about the file that cannot be written, or ``path`` if the cause names none."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
+        raise DataError(problem, file=error.filename or path) from None
+
+
 def require_writable(path: Path, folder: bool = False) -> None:
     """Check that an output can be written, before any work.
 

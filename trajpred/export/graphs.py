@@ -96,7 +96,7 @@ class Chain(nn.Module):
         self.all_pairs = isinstance(stages[0], PaddedScene)
 
 
-def encoder_chain(encoder: TokenEncoder, config: GraphConfig, fixed: bool = False) -> Chain:
+def encoder_chain(encoder: TokenEncoder, config: GraphConfig, fixed: bool) -> Chain:
     """Build the chain for ``SIGNATURES["encoder"]``; with ``fixed`` sizes on all pairs, if supported."""
     signature = SIGNATURES["encoder"]
     all_pairs = fixed and type(encoder) is SceneEncoder
@@ -104,9 +104,7 @@ def encoder_chain(encoder: TokenEncoder, config: GraphConfig, fixed: bool = Fals
     return Chain(signature, scene, EncoderModel(encoder, scene, all_pairs), InputRows())
 
 
-def decoder_chain(
-    decoder: SceneDecoder, config: GraphConfig, temperature: float = 1.0, fixed: bool = False
-) -> Chain:
+def decoder_chain(decoder: SceneDecoder, config: GraphConfig, temperature: float, fixed: bool) -> Chain:
     """Build the chain for ``SIGNATURES["decoder"]``; ``temperature`` divides the logits."""
     signature = SIGNATURES["decoder"]
     all_pairs = fixed and type(decoder) is ModeDecoder and not decoder.published

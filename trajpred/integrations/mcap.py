@@ -195,7 +195,7 @@ class SceneMessages:
         origin: ``[2]`` metres, that place.
     """
 
-    def __init__(self, origin: NDArray[np.float64], frame: str = "map") -> None:
+    def __init__(self, origin: NDArray[np.float64], frame: str) -> None:
         self.origin = np.round(origin)
         self.frame = frame
         self._new = ros_messages()
@@ -295,7 +295,7 @@ class SceneMessages:
             place, self._new.Vector3(*size.tolist()), self._new.Color(*to_rgba(color))
         )
 
-    def viewpoint(self, time_ns: int, position: NDArray[np.float64], heading: float = 0.0) -> Any:
+    def viewpoint(self, time_ns: int, position: NDArray[np.float64], heading: float) -> Any:
         """Build the transform to ``base_link``, the frame that viewers follow by default."""
         new = self._new
         pose = self._pose(position, heading)

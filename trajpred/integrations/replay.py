@@ -75,7 +75,7 @@ def replay(forecaster: OnboardForecaster, scenario: Scenario, *, realtime: bool 
 
 
 def timed_update(
-    stream: StreamingForecaster, timestamp_s: float, detected: Detections, lane_map: LaneMap | None = None
+    stream: StreamingForecaster, timestamp_s: float, detected: Detections, lane_map: LaneMap | None
 ) -> Update:
     """Update ``stream``, after setting ``lane_map`` if given, and measure it as step 0."""
     encoded = stream.runtime.lanes.encoded

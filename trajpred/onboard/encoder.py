@@ -142,16 +142,12 @@ class OnboardEncoder:
                 session = onnxruntime.InferenceSession(content, options, providers=list(providers))
             except Exception as error:  # onnxruntime has its own class for every reason
                 raise DataError(f"onnxruntime cannot load graph {name} ({error})", file=bundle) from None
-            self._add_session(name, session)
+            signature = Signature(_ports(session.get_inputs()), _ports(session.get_outputs()))
+            self.bundle.require_signature(name, signature)
+            self._sessions[name] = session
+            self._inputs[name] = [port.name for port in signature.inputs]
         self.lanes = LaneCache(self.bundle.dim, self.bundle.features)
         self.stage_ms: dict[str, float] = dict.fromkeys(self.STAGES, 0.0)
-
-    def _add_session(self, name: str, session: Any) -> None:
-        """Keep the session of a graph. Raises: DataError if its ports are not those of the bundle."""
-        signature = Signature(_ports(session.get_inputs()), _ports(session.get_outputs()))
-        self.bundle.require_signature(name, signature)
-        self._sessions[name] = session
-        self._inputs[name] = [port.name for port in signature.inputs]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.bundle!r})"
@@ -171,7 +167,7 @@ class OnboardEncoder:
             padded = self.bundle.sizes is not None
             return _tokens(local, tokens["agent_token"], tokens["lane_context"], padded)
 
-    def empty_tokens(self, scenario_id: str = "") -> OnboardTokens:
+    def empty_tokens(self) -> OnboardTokens:
         """Return tokens of no agents and lanes; with fixed sizes, of padding only."""
         A, L = self.bundle.sizes or (0, 0)
         nodes: dict[str, Any] = {}
@@ -180,7 +176,7 @@ class OnboardEncoder:
             nodes[f"{name}_position"] = np.zeros((size, 2))
             nodes[f"{name}_heading"] = np.zeros(size, np.float32)
             nodes[f"{name}_valid"] = np.zeros(size, np.bool_)
-        return OnboardTokens(scenario_id, np.full(A, "", np.str_), lane_row=np.full(L, -1), **nodes)
+        return OnboardTokens("", np.full(A, "", np.str_), lane_row=np.full(L, -1), **nodes)
 
     def localise(self, scene: ScenarioBatch) -> LocalScene:
         """Compute the graphs' inputs, relative to the focal agent's position; encode new lanes.

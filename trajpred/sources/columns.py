@@ -196,7 +196,7 @@ class Column:
     classes: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_columns(preset: Iterable[str], own: Iterable[str] = ()) -> dict[str, Column]:
+def parse_columns(preset: Iterable[str], own: Iterable[str]) -> dict[str, Column]:
     """Parse the entries of a mapping; ``own`` entries replace a preset's entries for their roles.
 
     Raises: DataError about ``columns``.

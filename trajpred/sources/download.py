@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajpred.data.environment import install_command
-from trajpred.data.files import atomic_file, progress_bar
+from trajpred.data.files import atomic_file, progress_bar, resumable
 from trajpred.data.splits import SPLITS
 from trajpred.errors import DataError, require
 
@@ -227,31 +227,24 @@ def _download_all(
     in_a_row = 0
     size = sum(file.size for file in files)
     bar = progress_bar(total=size, unit="B", unit_scale=True, shown=progress)
-    try:
-        # Its threads are daemons: a retrying request does not delay the end of the process.
-        with bar, ThreadPool(workers) as pool:
-            results = pool.imap_unordered(partial(_download_one, remote, out), files)
-            for _ in files:
-                file, result = _next(results)
-                bar.update(file.size)
-                if isinstance(result, DataError):
-                    summary.failed[file.path] = result.message
-                    in_a_row += 1
-                    problem = f"{in_a_row} files in a row failed, the last: {result.message}"
-                    require(
-                        in_a_row < _MAX_IN_A_ROW,
-                        "endpoint",
-                        f"{problem}; run the same command again to resume",
-                    )
-                elif result:
-                    in_a_row = 0
-                    summary.fetched += 1
-                    summary.fetched_bytes += file.size
-                else:
-                    summary.kept += 1
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
-        raise DataError(problem, file=error.filename or out) from None
+    # Its threads are daemons: a retrying request does not delay the end of the process.
+    with resumable(out), bar, ThreadPool(workers) as pool:
+        results = pool.imap_unordered(partial(_download_one, remote, out), files)
+        for _ in files:
+            file, result = _next(results)
+            bar.update(file.size)
+            if isinstance(result, DataError):
+                summary.failed[file.path] = result.message
+                in_a_row += 1
+                problem = f"{in_a_row} files in a row failed, the last: {result.message}"
+                advice = "run the same command again to resume"
+                require(in_a_row < _MAX_IN_A_ROW, "endpoint", f"{problem}; {advice}")
+            elif result:
+                in_a_row = 0
+                summary.fetched += 1
+                summary.fetched_bytes += file.size
+            else:
+                summary.kept += 1
     return summary
 
 

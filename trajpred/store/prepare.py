@@ -20,7 +20,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from trajpred.data.files import progress_bar
+from trajpred.data.files import progress_bar, resumable
 from trajpred.data.lane_map import REACH_M
 from trajpred.data.plausible import Plausibility
 from trajpred.data.registry import imported
@@ -127,7 +127,7 @@ def prepare(
     raw_splits = _discover(source, raw, options)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
     with (
-        _naming_the_store(store),
+        resumable(store),
         worker_pool(workers, scheduler) as run,
         sole_writer(store, patience_s) as scratch,
     ):
@@ -202,16 +202,6 @@ def _is_plain(name: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------ the folder
-
-
-@contextmanager
-def _naming_the_store(store: Path) -> Iterator[None]:
-    """Raise a :class:`DataError` that names the store or the file that cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        problem = f"cannot be written ({error.strerror or error}); run the same command again to resume"
-        raise DataError(problem, file=error.filename or store) from None
 
 
 @contextmanager

@@ -10,18 +10,10 @@ from trajpred.errors import require
 from trajpred.integrations.maps.segments import Lane, Line, MapParts, mark_type
 from trajpred.sources.reading import MapProblems, as_number, integer
 
-#: Lanelet types with their own lane type, and those without traffic.
+#: Lanelet types with their own lane type.
 LANE_TYPE = {"bicycleLane": "BIKE", "busLane": "BUS"}
-LEFT_OUT = {
-    "sidewalk",
-    "shoulder",
-    "border",
-    "parking",
-    "restricted",
-    "restricted_area",
-    "busStop",
-    "crosswalk",
-}
+#: Types of lanelets without traffic, unless they are also crossings.
+LEFT_OUT = {"sidewalk", "shoulder", "border", "parking", "restricted", "restricted_area", "busStop"}
 #: Bidirectional users that make a lanelet a lane in both directions.
 _VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
 #: Elements for lanelets that lead through an intersection, in earlier and later versions of the format.
@@ -136,13 +128,11 @@ def _set_links(lane: Lane, forward: bool, onward: list[int], left: list[int], ri
 def _line(lanelet: Element, side: str) -> Line:
     points = lanelet.findall(f"{side}/point")
     require(len(points) >= 2, f"lanelet.{side}", f"of {lanelet.get('id')} has fewer than 2 points")
-    return np.array([_point(point) for point in points])
-
-
-def _point(point: Element) -> list[float]:
-    x = as_number(point.findtext("x"), "point.x")
-    y = as_number(point.findtext("y"), "point.y")
-    return [x, y]
+    line = np.zeros((len(points), 2))
+    for row, point in enumerate(points):
+        line[row, 0] = as_number(point.findtext("x"), "point.x")
+        line[row, 1] = as_number(point.findtext("y"), "point.y")
+    return line
 
 
 def _mark(lanelet: Element, side: str) -> str:
