@@ -257,8 +257,8 @@ class SceneMessages:
             past = tracks.position[row, -recent:][tracks.valid[row, -recent:]]
             lines = [self._line(past, HISTORY_WIDTH, color)]
             facts = {"type": OBJECT_TYPES[tracks.object_type[row]]}
-            if forecast is not None and predicted[row] >= 0:
-                agent = int(predicted[row])
+            agent = int(predicted[row])
+            if forecast is not None and agent >= 0:
                 modes = likely_modes(forecast.probability[agent], min_probability)
                 lines += self._modes(forecast, agent, modes, step_s)
                 facts["predicted by"] = "fallback" if name in fallback else "model"
@@ -269,16 +269,15 @@ class SceneMessages:
             measured = size.get(name, usual_size)
             extent = np.where(measured > 0, measured, usual_size)
             pose = Pose(tracks.position[row, seen], tracks.heading[row, seen])
-            cubes: list[Any] = []
-            texts: list[Any] = []
             if seen == now:
-                cubes.append(self._box(pose, extent, color))
-            else:
-                facts["last seen"] = ago((now - seen) * step_s)
-                outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
-                lines.append(self._line(outline, HISTORY_WIDTH, color))
-                texts.append(self._text(pose.position, facts["last seen"], color))
-            entities.append(self._entity(time_ns, name, lines, facts, cubes, texts))
+                box = self._box(pose, extent, color)
+                entities.append(self._entity(time_ns, name, lines, facts, cubes=[box]))
+                continue
+            facts["last seen"] = ago((now - seen) * step_s)
+            outline = to_global(CORNERS * extent[:2], pose.position, pose.heading)
+            lines.append(self._line(outline, HISTORY_WIDTH, color))
+            text = self._text(pose.position, facts["last seen"], color)
+            entities.append(self._entity(time_ns, name, lines, facts, texts=[text]))
         return self._update(time_ns, entities)
 
     def _modes(self, forecast: Forecast, agent: int, modes: list[int], step_s: float) -> list[Any]:
