@@ -35,6 +35,12 @@ def run(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     main()
 
 
+def test_help_lists_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, "--help")
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("model", "core", "data", "onboard"))
+
+
 def test_mistakes_get_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = {
         f"model --model {ROOT / 'configs' / 'trainer' / 'cpu.yaml'}": "cpu.yaml: contains no model; give",

@@ -196,7 +196,8 @@ def _links(tags: list[Tags], key: str) -> Ragged:
 FOLDERS = {"train": ("train",), "val": ("val",), "test": ("test_obs", "test")}
 # Recorded timestamps jitter, and some frames are missing, but the task is defined in steps: the official
 # metrics compare 30 predicted steps with 30 recorded ones, whatever their times. In other data sets,
-# timestamps decide when a step is. Observed steps (2 s at 10 Hz).
+# timestamps decide when a step is.
+#: Observed steps (2 s at 10 Hz).
 NUM_OBSERVED = 20
 #: Observed and future steps together.
 NUM_STEPS = 50

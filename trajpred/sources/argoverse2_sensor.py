@@ -181,6 +181,12 @@ class _Window:
 
     Args:
         slopes: velocities ``[A, N, 2]`` of the whole log.
+
+    Attributes:
+        velocity: ``[A, 110, 2]`` m/s; observed ones are estimated without later frames.
+        candidate: ``[A]``, the tracks that may be focal or scored.
+        now: ``[A, 2]`` metres, positions at the last observed frame.
+        ego: row of the ego vehicle, the last one.
     """
 
     def __init__(self, log: SensorLog, start: int, slopes: NDArray[np.float64]) -> None:
@@ -191,14 +197,14 @@ class _Window:
         self.position = log.position[:, frames]
         self.heading = log.heading[:, frames]
         now = start + NUM_OBSERVED
-        observed = slopes_of(log, now)[:, start:]  # without later frames
+        observed = slopes_of(log, now)[:, start:]
         self.velocity = np.concatenate((observed, slopes[:, now : start + NUM_STEPS]), axis=1)
-        self.whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[NUM_OBSERVED - 1]
-        self.ego = len(self.valid) - 1
+        is_whole = self.valid[:, self.recorded].all(axis=1) & self.recorded[NUM_OBSERVED - 1]
         change = wrap_angle(np.diff(self.heading[:, self.recorded], axis=1))
         turn = np.abs(change).max(axis=1, initial=0.0)
-        can_be_scored = np.isin(log.object_type, _SCORED) & ~log.trailer & self.whole & (turn <= _JUMP)
-        self.candidate = can_be_scored & (np.arange(len(turn)) != self.ego)
+        self.candidate = np.isin(log.object_type, _SCORED) & ~log.trailer & is_whole & (turn <= _JUMP)
+        self.ego = len(self.valid) - 1
+        self.candidate[self.ego] = False
         self.now = self.position[:, NUM_OBSERVED - 1]
 
     def rank(self, lane_map: LaneMap) -> NDArray[np.float64]:
