@@ -140,8 +140,10 @@ class DriveFile:
 
 
 def save_mcap(scenario: Scenario, forecast: Forecast | None, path: str | Path) -> None:
-    """Write a scenario as a recording at its own times: every step, from the last observed one on with the
-    modes of ``forecast``, and the known true futures of the focal and scored tracks.
+    """Write a scenario as a recording at its own times.
+
+    Every step has the known true futures of the focal and scored tracks; from the last observed one on, also
+    the modes of ``forecast``.
 
     Raises: DataError if a package is missing, OSError.
     """

@@ -68,8 +68,10 @@ class TrackStream(Generic[Runtime]):
         return f"{type(self).__name__}({self.runtime!r}, {self.map!r})"
 
     def set_map(self, lane_map: LaneMap) -> None:
-        """Replace the map, for example by a new tile. If it is invalid, the current map stays, and the next
-        update has a warning."""
+        """Replace the map, for example by a new tile.
+
+        If it is invalid, the current map stays, and the next update has a warning.
+        """
         try:
             self.runtime.lanes.set_map(lane_map)
             self.map = lane_map

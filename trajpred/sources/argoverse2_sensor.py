@@ -111,7 +111,8 @@ def _starts(frames: int, stride: int) -> range:
 def read(raw: RawScenario, options: Spacing = Spacing()) -> Scenario:
     """Read a window, or a log's first one; the result does not depend on ``options``.
 
-    Raises: DataError naming the file and the field at fault."""
+    Raises: DataError naming the file and the field at fault.
+    """
     log_folder = raw.path
     start = raw.part or 0
     archive = only_file(log_folder, "map/log_map_archive_*.json")

@@ -79,8 +79,9 @@ def record_of(shard: Path) -> Path:
 
 def sealed(values: dict[str, Any]) -> str:
     """Serialise ``values`` with their checksum."""
-    signed: dict[str, Any] = {"crc32": zlib.crc32(_text(values).encode())}
-    return _text(signed | values)
+    content = json.dumps(values, indent=1) + "\n"
+    signed: dict[str, Any] = {"crc32": zlib.crc32(content.encode())}
+    return json.dumps(signed | values, indent=1) + "\n"
 
 
 def unsealed(text: str) -> dict[str, Any]:
@@ -92,10 +93,6 @@ def unsealed(text: str) -> dict[str, Any]:
     if sealed(values) != text:
         raise ValueError("its checksum is wrong")
     return values
-
-
-def _text(values: dict[str, Any]) -> str:
-    return json.dumps(values, indent=1) + "\n"
 
 
 # --------------------------------------------------------------------------------------------------- manifest
@@ -137,7 +134,8 @@ def prepare_command(store: Path, manifest: dict[str, Any]) -> str:
         words.append("--heights")
     for name, value in manifest.get("options", {}).items():
         if value not in (None, [], False):
-            words += [f"--{name.replace('_', '-')}", *(value if isinstance(value, list) else [value])]
+            words.append(f"--{name.replace('_', '-')}")
+            words += value if isinstance(value, list) else [value]
     if manifest.get("shard_size", 256) != 256:
         words += ["--shard_size", manifest["shard_size"]]
     extended = manifest.get("extended")

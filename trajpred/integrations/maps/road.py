@@ -240,8 +240,13 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Section:
-    """One side of a lane section from ``start`` to ``end`` (metres): the elements of its lanes by their
-    numbers, 0 for the centre."""
+    """One side of a lane section.
+
+    Attributes:
+        start: metres along the road.
+        end: metres along the road.
+        lanes: the elements of its lanes by their numbers, 0 for the centre.
+    """
 
     start: float
     end: float
@@ -297,9 +302,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Road:
-    """A road: its name, element, reference line, and sections along it, on the left (1) and the right (-1).
+    """A road.
 
-    Sections valid for one side only cut only that side.
+    Attributes:
+        name: its id.
+        element: its element in the file.
+        line: its reference line.
+        sides: the sections along it, on the left (1) and on the right (-1). Sections that are valid for one
+            side cut only that side.
     """
 
     name: str
