@@ -62,7 +62,7 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
 ) -> None:
     model = small(path, **decoder).eval()
     if path.stem == "graph_transformer":  # eigenvectors are defined up to sign and rotation
-        model.forecaster.encoder.positional = None
+        model.forecaster.encoder.place = None
     path = torch.arange(110.0)[:, None] * torch.tensor([1.0, 0.2])
     lonely = Scenario.from_arrays(path[None].numpy(), num_observed=50)  # one agent, no map
     scenes = [*real[:2], lonely]
@@ -89,7 +89,7 @@ def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
     expected = laplacian_positional_encoding(edges, batch["lane"].batch, 8)
     torch.testing.assert_close(eigenvectors, expected, rtol=0, atol=1e-6)
     without = encoder.encode(batch_of(real)).agent
-    monkeypatch.setattr("trajpred.nn.published.graph_transformer.laplacian_positional_encoding", None)
+    monkeypatch.setattr("trajpred.model.published_encoders.laplacian_positional_encoding", None)
     assert torch.equal(encoder.encode(batch).agent, without)
     read: list[Tensor] = []
     encoder.place.register_forward_pre_hook(lambda module, args: read.append(args[0]))

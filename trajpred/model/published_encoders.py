@@ -17,11 +17,13 @@ from trajpred.errors import require
 from trajpred.features.scene_graph import EDGE_KINDS
 from trajpred.model.attention import Pairs
 from trajpred.model.scene_encoder import EDGE_CHANNELS, TokenEncoder, TokenGraph, require_sizes
-from trajpred.nn import GraphStructure, LaplacianPositionalEncoding, mlp
+from trajpred.nn import GraphStructure, mlp
 from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
-    RandomWalkPositionalEncoding,
+    laplacian_positional_encoding,
+    random_walk_positional_encoding,
+    with_random_signs,
 )
 from trajpred.nn.published.multi_head_attention import MultiHeadAttentionConv
 from trajpred.nn.published.padded_attention import BiasedAttention, PaddedAttention
@@ -229,16 +231,13 @@ class GraphTransformerSceneEncoder(TokenEncoder):
     ) -> None:
         require_sizes(dim, heads, layers=layers)
         super().__init__(dim)
-        laplacian = pos_enc == "laplacian"
-        self.num_eigenvectors = pos_enc_dim if laplacian else 0
+        self.laplacian = pos_enc == "laplacian"
+        self.num_eigenvectors = pos_enc_dim if self.laplacian else 0
         self.edge: nn.Linear | None = None
         if edge_feat:
             self.edge = nn.Linear(EDGE_CHANNELS, dim)
-        self.positional: nn.Module | None = None
         self.place: nn.Linear | None = None
         if pos_enc_dim:
-            encoding = LaplacianPositionalEncoding if laplacian else RandomWalkPositionalEncoding
-            self.positional = encoding(pos_enc_dim)
             self.place = nn.Linear(pos_enc_dim, dim)
         options: dict[str, Any] = {
             "dropout": dropout,
@@ -261,8 +260,8 @@ class GraphTransformerSceneEncoder(TokenEncoder):
 
     def interact(self, x: Tensor, graph: TokenGraph) -> Tensor:
         """Update the tokens layer by layer; lanes first get their positional encoding."""
-        if self.positional is not None and self.place is not None:
-            encoding = self._positional_encoding(self.positional, graph)
+        if self.place is not None:
+            encoding = self._positional_encoding(graph, self.place.in_features)
             lanes = x[graph.num_agents :] + self.place(encoding.to(x.dtype))
             x = torch.cat((x[: graph.num_agents], lanes))
         if self.edge is None:
@@ -274,13 +273,15 @@ class GraphTransformerSceneEncoder(TokenEncoder):
             x, edges = layer(x, graph.index, edges)
         return x
 
-    def _positional_encoding(self, positional: nn.Module, graph: TokenGraph) -> Tensor:
-        """Encode each lane's place in the topology, ``[L, pos_enc_dim]``."""
-        eigenvectors = graph.eigenvectors
-        if eigenvectors is not None and isinstance(positional, LaplacianPositionalEncoding):
-            return positional.signed(eigenvectors)
-        edges, _ = lane_topology(graph)
-        encoding: Tensor = positional(edges - graph.num_agents, graph.scene[graph.num_agents :])
+    def _positional_encoding(self, graph: TokenGraph, columns: int) -> Tensor:
+        """Encode each lane's place in the topology, ``[L, columns]``."""
+        encoding = graph.eigenvectors
+        if encoding is None or not self.laplacian:
+            edges, _ = lane_topology(graph)
+            encode = laplacian_positional_encoding if self.laplacian else random_walk_positional_encoding
+            encoding = encode(edges - graph.num_agents, graph.scene[graph.num_agents :], columns)
+        if self.laplacian and self.training:
+            return with_random_signs(encoding)
         return encoding
 
 

@@ -15,7 +15,6 @@ from trajpred.nn.published.graph_transformer import (
     DwivediGraphTransformerEdgeLayer,
     DwivediGraphTransformerLayer,
     GraphTransformerNet,
-    LaplacianPositionalEncoding,
     laplacian_positional_encoding,
     random_walk_positional_encoding,
 )

@@ -6,9 +6,8 @@ https://arxiv.org/abs/2012.09699, as implemented in github.com/graphdeeplearning
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
@@ -105,14 +104,25 @@ class StreamUpdate(nn.Module):
     .. math::
         x ← N_1(x + O\,\mathrm{drop}(m)), \qquad x ← N_2(x + W_2\,\mathrm{drop}(\mathrm{ReLU}(W_1 x)))
 
-    O, W₁ (to twice the width) and W₂ have biases. N is layer normalisation if ``layer_norm``, then batch
-    normalisation if ``batch_norm``; without ``residual`` both ``x +`` are omitted.
+    O, W₁ (to twice the width) and W₂ have biases. N is layer normalisation, then batch normalisation.
+
+    Args:
+        dropout: rate before O and within the feed-forward network.
+        layer_norm: normalise each row; precedes batch normalisation if both are on.
+        batch_norm: normalise each channel.
+        residual: add x twice, as above, which needs equal widths; False omits both ``x +``.
 
     Shapes: x ``[N, in_dim]``, m ``[N, out_dim]`` -> ``[N, out_dim]``.
     """
 
     def __init__(
-        self, in_dim: int, out_dim: int, dropout: float, layer_norm: bool, batch_norm: bool, residual: bool
+        self,
+        in_dim: int,
+        out_dim: int,
+        dropout: float = 0.0,
+        layer_norm: bool = False,
+        batch_norm: bool = True,
+        residual: bool = True,
     ) -> None:
         super().__init__()
         if residual and in_dim != out_dim:
@@ -145,11 +155,8 @@ class DwivediGraphTransformerLayer(nn.Module):
         in_dim: channels of the nodes, or of (senders, receivers).
         out_dim: H · C.
         num_heads: number of heads H.
-        dropout: rate before O and within the feed-forward network.
-        layer_norm: normalise each row; precedes batch normalisation if both are on.
-        batch_norm: normalise each channel.
-        residual: needs receivers with ``out_dim`` channels.
         use_bias: biases of W_Q, W_K, W_V and W_E.
+        update: dropout, norms and residual connections, see :class:`StreamUpdate`.
 
     Example:
         >>> layer = DwivediGraphTransformerLayer(in_dim=8, out_dim=8, num_heads=2)
@@ -162,16 +169,13 @@ class DwivediGraphTransformerLayer(nn.Module):
         in_dim: int | tuple[int, int],
         out_dim: int,
         num_heads: int,
-        dropout: float = 0.0,
-        layer_norm: bool = False,
-        batch_norm: bool = True,
-        residual: bool = True,
         use_bias: bool = False,
+        **update: Any,
     ) -> None:
         super().__init__()
         self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias)
         _, receiver_dim = both(in_dim)
-        self.nodes = StreamUpdate(receiver_dim, out_dim, dropout, layer_norm, batch_norm, residual)
+        self.nodes = StreamUpdate(receiver_dim, out_dim, **update)
 
     def forward(
         self,
@@ -199,16 +203,10 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
     own weights, from its vector scores ŝ before the clamp.
 
     Args:
-        in_dim: see :class:`DwivediGraphTransformerLayer`.
-        out_dim: see :class:`DwivediGraphTransformerLayer`.
-        num_heads: see :class:`DwivediGraphTransformerLayer`.
-        dropout: see :class:`DwivediGraphTransformerLayer`.
-        layer_norm: for both streams.
-        batch_norm: for both streams.
-        residual: for both streams.
-        use_bias: see :class:`DwivediGraphTransformerLayer`.
+        in_dim, out_dim, num_heads, use_bias: see :class:`DwivediGraphTransformerLayer`.
         edge_dim: channels of the edges, by default those of the receivers; ``out_dim`` with ``residual``.
         update_edges: False returns the edges unchanged and creates no weights for them (for a last layer).
+        update: dropout, norms and residual connections of both streams, see :class:`StreamUpdate`.
 
     Example:
         >>> layer = DwivediGraphTransformerEdgeLayer(in_dim=8, out_dim=8, num_heads=2)
@@ -223,24 +221,21 @@ class DwivediGraphTransformerEdgeLayer(nn.Module):
         in_dim: int | tuple[int, int],
         out_dim: int,
         num_heads: int,
-        dropout: float = 0.0,
-        layer_norm: bool = False,
-        batch_norm: bool = True,
-        residual: bool = True,
         use_bias: bool = False,
         *,
         edge_dim: int | None = None,
         update_edges: bool = True,
+        **update: Any,
     ) -> None:
         super().__init__()
         _, receiver_dim = both(in_dim)
         if edge_dim is None:
             edge_dim = receiver_dim
         self.attention = ClampedAttention(in_dim, out_dim, num_heads, use_bias, edge_dim, epsilon=1e-6)
-        self.nodes = StreamUpdate(receiver_dim, out_dim, dropout, layer_norm, batch_norm, residual)
+        self.nodes = StreamUpdate(receiver_dim, out_dim, **update)
         self.edges: StreamUpdate | None = None
         if update_edges:
-            self.edges = StreamUpdate(edge_dim, out_dim, dropout, layer_norm, batch_norm, residual)
+            self.edges = StreamUpdate(edge_dim, out_dim, **update)
 
     def forward(
         self,
@@ -295,15 +290,12 @@ class GraphTransformerNet(nn.Module):
         in_dim: channels of the nodes.
         edge_dim: channels of the edges.
         in_feat_dropout: rate on the embedded nodes.
-        dropout: see :class:`DwivediGraphTransformerLayer`.
-        layer_norm: see :class:`DwivediGraphTransformerLayer`.
-        batch_norm: see :class:`DwivediGraphTransformerLayer`.
-        residual: see :class:`DwivediGraphTransformerLayer`.
         readout: ``mean``, ``sum`` or ``max`` over the nodes of a graph; 0 for a graph without nodes.
         edge_feat: False replaces edge features by the constant 1.
         lap_pos_enc: add the positional encoding.
         pos_enc_dim: number of its columns.
         n_classes: values per graph.
+        update: dropout, norms and residual connections of all layers, see :class:`StreamUpdate`.
 
     Example:
         >>> net = GraphTransformerNet(hidden_dim=8, out_dim=8, n_heads=2, L=2, num_atom_type=5, edge_dim=3)
@@ -324,15 +316,12 @@ class GraphTransformerNet(nn.Module):
         in_dim: int | None = None,
         edge_dim: int | None = None,
         in_feat_dropout: float = 0.0,
-        dropout: float = 0.0,
         readout: Literal["mean", "sum", "max"] = "mean",
-        layer_norm: bool = False,
-        batch_norm: bool = True,
-        residual: bool = True,
         edge_feat: bool = True,
         lap_pos_enc: bool = True,
         pos_enc_dim: int = 8,
         n_classes: int = 1,
+        **update: Any,
     ) -> None:
         super().__init__()
         if readout not in ("mean", "sum", "max"):
@@ -345,24 +334,16 @@ class GraphTransformerNet(nn.Module):
             edge_dim = 1
         self.node_in = _embed(hidden_dim, num_atom_type, in_dim, "num_atom_type or in_dim")
         self.edge_in = _embed(hidden_dim, num_bond_type, edge_dim, "num_bond_type or edge_dim")
-        self.position: LaplacianPositionalEncoding | None = None
         self.position_in: nn.Linear | None = None
         if lap_pos_enc:
-            self.position = LaplacianPositionalEncoding(pos_enc_dim)
             self.position_in = nn.Linear(pos_enc_dim, hidden_dim)
         self.dropout = nn.Dropout(in_feat_dropout)
         self.layers = nn.ModuleList()
         for number in range(L):
             is_last = number == L - 1
+            width = out_dim if is_last else hidden_dim
             layer = DwivediGraphTransformerEdgeLayer(
-                hidden_dim,
-                out_dim if is_last else hidden_dim,
-                n_heads,
-                dropout,
-                layer_norm,
-                batch_norm,
-                residual,
-                update_edges=not is_last,
+                hidden_dim, width, n_heads, update_edges=not is_last, **update
             )
             self.layers.append(layer)
         self.mlp = _read_out(out_dim, n_classes)
@@ -405,9 +386,11 @@ class GraphTransformerNet(nn.Module):
     ) -> Tensor:
         """Return the nodes after the last layer, ``[N, out_dim]``."""
         x = self.dropout(self.node_in(x))
-        if self.position is not None and self.position_in is not None:
+        if self.position_in is not None:
             if pos_enc is None:
-                pos_enc = self.position(edge_index, batch)
+                pos_enc = laplacian_positional_encoding(edge_index, batch, self.position_in.in_features)
+                if self.training:
+                    pos_enc = with_random_signs(pos_enc)
             x = x + self.position_in(pos_enc.to(self.position_in.weight.dtype))
         if not self.edge_feat:
             edge_attr = self.edge_in.weight.new_ones(edge_index.shape[1], 1)
@@ -433,6 +416,7 @@ def _read_out(width: int, values: int) -> nn.Sequential:
 
 
 def _embed(width: int, types: int | None, features: int | None, names: str) -> nn.Embedding | nn.Linear:
+    """Embed ``types`` or map ``features``, whichever is given: the arguments ``names``."""
     if types is not None and features is None:
         return nn.Embedding(types, width)
     if features is not None and types is None:
@@ -466,11 +450,10 @@ def laplacian_positional_encoding(edge_index: Tensor, batch: Tensor, k: int) -> 
     """
     _check_positive("k", k)
     count, mask = adjacency(edge_index, batch)
-    vectors = [np.zeros((0, k))]
+    vectors = [torch.zeros(0, k, dtype=torch.float64)]
     for graph, n in zip(count.cpu().numpy(), mask.sum(1).tolist(), strict=True):
-        vectors.append(laplacian_eigenvectors(graph[:n, :n], k))
-    stacked = np.concatenate(vectors)
-    return torch.from_numpy(stacked).to(count.device, torch.get_default_dtype())
+        vectors.append(torch.from_numpy(laplacian_eigenvectors(graph[:n, :n], k)))
+    return torch.cat(vectors).to(count.device, torch.get_default_dtype())
 
 
 @torch.no_grad()
@@ -497,41 +480,17 @@ def random_walk_positional_encoding(edge_index: Tensor, batch: Tensor, walk_leng
     out_degree = count.sum(-1, keepdim=True).clamp(min=1)
     step = count / out_degree
     walk = step
-    returns = [walk.diagonal(dim1=-2, dim2=-1)]
-    for _ in range(walk_length - 1):
-        walk = walk @ step
+    returns: list[Tensor] = []
+    for _ in range(walk_length):
         returns.append(walk.diagonal(dim1=-2, dim2=-1))
+        walk = walk @ step
     return torch.stack(returns, -1)[mask].to(torch.get_default_dtype())
 
 
-class LaplacianPositionalEncoding(nn.Module):
-    """:func:`laplacian_positional_encoding` with ``k`` columns, with random signs in training."""
-
-    def __init__(self, k: int) -> None:
-        super().__init__()
-        self.k = k
-
-    def forward(self, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self.signed(laplacian_positional_encoding(edge_index, batch, self.k))
-
-    def signed(self, encoding: Tensor) -> Tensor:
-        """Give the columns random signs in training."""
-        if not self.training:
-            return encoding
-        bit = torch.randint(0, 2, encoding.shape[-1:], device=encoding.device)
-        sign = 2 * bit - 1
-        return encoding * sign
-
-
-class RandomWalkPositionalEncoding(nn.Module):
-    """:func:`random_walk_positional_encoding` with ``k`` columns."""
-
-    def __init__(self, k: int) -> None:
-        super().__init__()
-        self.k = k
-
-    def forward(self, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return random_walk_positional_encoding(edge_index, batch, self.k)
+def with_random_signs(encoding: Tensor) -> Tensor:
+    """Draw a sign for each column of a Laplacian encoding, as is done in training."""
+    bit = torch.randint(0, 2, encoding.shape[-1:], device=encoding.device)
+    return encoding * (2 * bit - 1)
 
 
 def _check_positive(name: str, value: int) -> None:
