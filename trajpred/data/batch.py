@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -64,8 +63,10 @@ class ScenarioBatch:
         self, observed: int | None = None, future: int | None = None, later: ArrayLike = 0
     ) -> ScenarioBatch:
         """Return the :meth:`Scenario.window` of each scenario; ``later`` is one number or ``[S]``."""
-        observed = self.num_observed if observed is None else observed
-        future = self.num_future if future is None else future
+        if observed is None:
+            observed = self.num_observed
+        if future is None:
+            future = self.num_future
         first = np.broadcast_to(self.num_observed - observed + np.asarray(later), len(self))
         if not first.any() and (observed, future) == (self.num_observed, self.num_future):
             return self
@@ -90,25 +91,22 @@ class ScenarioBatch:
             return parts[0]
         observed = max(part.num_observed for part in parts)
         future = max(part.num_future for part in parts)
-        parts = [part.window(observed, future) for part in parts]
-        first_scene = _starts([len(part) for part in parts])
-        first_track = _starts([len(part.tracks) for part in parts])
-
-        def column(name: str) -> list[Any]:
-            return [getattr(part, name) for part in parts]
-
-        return cls(
-            scenario_id=np.concatenate(column("scenario_id")),
-            step_s=np.concatenate(column("step_s")),
-            num_observed=observed,
-            recorded=np.concatenate(column("recorded")),
-            focal=_concatenate_rows(column("focal"), first_track),
-            tracks=concatenate(column("tracks")),
-            track_scene=_concatenate_rows(column("track_scene"), first_scene),
-            map=concatenate(column("map")),
-            lane_scene=_concatenate_rows(column("lane_scene"), first_scene),
-            crossing_scene=_concatenate_rows(column("crossing_scene"), first_scene),
-        )
+        renumbered: list[ScenarioBatch] = []
+        scenes = 0
+        tracks = 0
+        for part in parts:
+            part = replace(
+                part.window(observed, future),
+                focal=part.focal + tracks,
+                track_scene=part.track_scene + scenes,
+                lane_scene=part.lane_scene + scenes,
+                crossing_scene=part.crossing_scene + scenes,
+            )
+            renumbered.append(part)
+            scenes += len(part)
+            tracks += len(part.tracks)
+        joined: ScenarioBatch = concatenate(renumbered)
+        return joined
 
     @classmethod
     def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:
@@ -137,19 +135,11 @@ class ScenarioBatch:
         return cls.joined(parts)
 
 
-def _starts(counts: Sequence[int]) -> list[int]:
-    """Return the first row of each part in a concatenation of parts with ``counts`` rows."""
-    return [0, *accumulate(counts)][:-1]
-
-
-def _concatenate_rows(parts: Sequence[NDArray[np.int64]], starts: Sequence[int]) -> NDArray[np.int64]:
-    """Concatenate row numbers, offset by the first row of each part."""
-    return np.concatenate([rows + start for rows, start in zip(parts, starts, strict=True)])
-
-
 def concatenate(parts: Sequence[Any]) -> Any:
-    """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis."""
+    """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis; numbers are equal."""
     first = parts[0]
+    if isinstance(first, int):
+        return first
     if isinstance(first, Ragged):
         return _concatenate_ragged(parts)
     if isinstance(first, np.ndarray):

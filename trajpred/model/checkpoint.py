@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import is_dataclass
-from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, TypeVar, get_type_hints
@@ -43,22 +42,20 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
         DataError: if the file is missing, damaged, or not a trajpred checkpoint.
     """
     path = pretrained.locate(checkpoint)
+    if path.is_dir():
+        raise DataError(f"a folder without checkpoints; shipped weights: {pretrained.names()}", file=path)
     if not path.is_file():
-        what = "a folder without checkpoints" if path.is_dir() else "no such checkpoint"
-        raise DataError(f"{what}; shipped weights: {pretrained.names()}", file=path)
+        raise DataError(f"no such checkpoint; shipped weights: {pretrained.names()}", file=path)
     content = _unpickle(path)
     if not isinstance(content, dict) or CONFIG not in content or "state_dict" not in content:
         raise DataError("is not a trajpred checkpoint", file=path, field=CONFIG)
-    state = content["state_dict"]
-    if not isinstance(state, dict) or not all(map(_is_weight, state.items())):
-        raise DataError("must be tensors by name", file=path, field="state_dict")
-    largest_size = max(chain([MAX_SIZE], *(weight.shape for weight in state.values())))
+    largest = {CONFIG: _largest_size(content["state_dict"], path)}
     for name in PLAIN:
         values = content.get(name, {})
         if not isinstance(values, dict):
             raise DataError("must be a dict", file=path, field=name)
         try:
-            require_plain(values, largest_size if name == CONFIG else MAX_INTEGER)
+            require_plain(values, largest.get(name, MAX_INTEGER))
         except DataError as error:
             raise DataError(error.message, file=path, field=name) from None
     for name in ("epoch", "global_step"):
@@ -68,9 +65,21 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     return content
 
 
-def _is_weight(item: tuple[Any, Any]) -> bool:
-    name, value = item
-    return isinstance(name, str) and isinstance(value, Tensor)
+def _largest_size(state: Any, path: Path) -> int:
+    """Return the largest number that the config of these weights may have: :data:`MAX_SIZE` or their size.
+
+    Raises:
+        DataError: if ``state`` is not a dict of tensors by name.
+    """
+    problem = DataError("must be tensors by name", file=path, field="state_dict")
+    if not isinstance(state, dict):
+        raise problem
+    largest = MAX_SIZE
+    for name, weight in state.items():
+        if not isinstance(name, str) or not isinstance(weight, Tensor):
+            raise problem
+        largest = max([largest, *weight.shape])
+    return largest
 
 
 def _unpickle(path: Path) -> Any:
@@ -139,14 +148,17 @@ def require_fitting(
     Args:
         complete: also count those that ``model`` has and ``state`` lacks.
     """
-    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
-    missing = [name for name in shapes if name not in state]
-    surplus = [name for name in state if name not in shapes]
-    fitting = matching(model, state)
-    reshaped = [name for name in state if name in shapes and name not in fitting]
-    kinds = {"missing": missing if complete else [], "surplus": surplus, "of another shape": reshaped}
+    shapes = _shapes(model)
+    wrong: dict[str, list[str]] = {"missing": [], "surplus": [], "of another shape": []}
+    for name, weight in state.items():
+        if name not in shapes:
+            wrong["surplus"].append(name)
+        elif weight.shape != shapes[name]:
+            wrong["of another shape"].append(name)
+    if complete:
+        wrong["missing"] += [name for name in shapes if name not in state]
     problems: list[str] = []
-    for kind, names in kinds.items():
+    for kind, names in wrong.items():
         if names:
             more = ", …" if len(names) > MAX_LISTED else ""
             problems.append(f"{len(names)} {kind} ({', '.join(names[:MAX_LISTED])}{more})")
@@ -158,8 +170,12 @@ def require_fitting(
 
 def matching(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Select the weights of ``state`` whose name and shape also occur in ``model``."""
-    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
+    shapes = _shapes(model)
     return {name: weight for name, weight in state.items() if weight.shape == shapes.get(name)}
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in model.state_dict().items()}
 
 
 def load_matching(
@@ -180,13 +196,13 @@ def load_matching(
     loaded: set[str] = set()
     for name in weights:
         loaded.update(_modules_of(name))
-    new: list[str] = []
+    new: dict[str, None] = {}  # each once, in order
     for name in model.state_dict():
         if name not in weights:
             outermost = next(module for module in _modules_of(name) if module not in loaded)
-            new.append(outermost)
+            new[outermost] = None
     unused = [name for name in state if name not in weights]
-    return list(dict.fromkeys(new)), unused
+    return list(new), unused
 
 
 def _modules_of(name: str) -> list[str]:
@@ -200,7 +216,7 @@ def _require_finite(model: nn.Module, checkpoint: str | Path) -> None:
     wrong = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
     wrong += [name for name, buffer in model.named_buffers() if buffer.isnan().any()]
     if wrong:
-        raise DataError(f"weights are not finite: {', '.join(wrong[:3])}", file=checkpoint)
+        raise DataError(f"weights are not finite: {', '.join(wrong[:MAX_LISTED])}", file=checkpoint)
 
 
 def build(cls: type[Model], config: dict[str, Any]) -> Model:
@@ -243,18 +259,25 @@ def _build(cls: type[Any], config: dict[str, Any]) -> Any:
 
 def _known_class(path: Any, kind: Any, field: str) -> type[nn.Module]:
     """Find the class named by ``path`` for an argument ``field`` of type ``kind``."""
-    base: type[nn.Module] = kind if isinstance(kind, type) and issubclass(kind, nn.Module) else nn.Module
-    package, _, name = path.rpartition(".") if isinstance(path, str) else ("", "", "")
+    base: type[nn.Module] = nn.Module
+    if isinstance(kind, type) and issubclass(kind, nn.Module):
+        base = kind
+    package = ""
+    name = ""
+    if isinstance(path, str):
+        package, _, name = path.rpartition(".")
     if f"{package}.".startswith("trajpred.model.") and name in models.__all__:
         getattr(models, name)  # imports its module
-    namesakes = [cls for cls in _subclasses(base) if cls.__name__ == name]
-    matching = [cls for cls in namesakes if f"{cls.__module__}.".startswith(f"{package}.")]
-    if not matching:
+    found: type[nn.Module] | None = None
+    for cls in _subclasses(base):  # of several with this name, the latest definition
+        if cls.__name__ == name and f"{cls.__module__}.".startswith(f"{package}."):
+            found = cls
+    if found is None:
         problem = f"names the class {quoted(path)}, which is not a known {base.__name__}"
         if package.replace(".", "_").isidentifier() and len(package) < MAX_NAME:
             problem += f"; its module is imported only on request: give --import {package}, or its file"
         raise DataError(problem, field=f"model.{field}")
-    return matching[-1]  # of several with this name, the latest definition
+    return found
 
 
 def _subclasses(base: type[nn.Module]) -> list[type[nn.Module]]:

@@ -123,7 +123,9 @@ class MultiHeadAttentionConv(nn.Module):
     ) -> None:
         super().__init__()
         self.name = name
-        self.receiver_tag = None if receiver_tag is None else ReceiverTag(receiver_tag)  # type: ignore[arg-type]
+        self.receiver_tag: ReceiverTag | None = None
+        if receiver_tag is not None:
+            self.receiver_tag = ReceiverTag(receiver_tag)  # type: ignore[arg-type]
         self.receiver_feature = receiver_feature
         self.sender_node_feature = sender_node_feature
         self.sender_edge_feature = sender_edge_feature
@@ -142,8 +144,10 @@ class MultiHeadAttentionConv(nn.Module):
             warnings.warn("attention_activation works better with score_scaling='none'", stacklevel=2)
         node = 0
         edge = 0
+        if sender_node_channels is None:
+            sender_node_channels = receiver_channels
         if sender_node_feature is not None:
-            node = receiver_channels if sender_node_channels is None else sender_node_channels
+            node = sender_node_channels
         if sender_edge_feature is not None:
             edge = sender_edge_channels or 0
         width = num_heads * per_head_channels
@@ -221,31 +225,23 @@ class MultiHeadAttentionConv(nn.Module):
         index, origin = _ends(tag, edge_index, batch, edge_batch)
         if self.sender_node_feature is None or (tag is CONTEXT and batch is None):
             node = None
-        _require_given("sender_node", self.sender_node_feature, node)
-        _require_given("sender_edge", self.sender_edge_feature, edge_attr)
-        mode = self.training if training is None else training
-        if node is not None:
-            node = dropout(node, self.inputs_dropout, mode)
         edge = edge_attr
+        _require_given("sender_node", self.sender_node_feature, node)
+        _require_given("sender_edge", self.sender_edge_feature, edge)
+        if training is None:
+            training = self.training
+        if node is not None:
+            node = dropout(node, self.inputs_dropout, training)
         if edge is not None:
-            edge = dropout(edge, self.inputs_dropout, mode)
-        receiver = dropout(receiver, self.inputs_dropout, mode)
+            edge = dropout(edge, self.inputs_dropout, training)
+        receiver = dropout(receiver, self.inputs_dropout, training)
         query = self._heads(self.attention_activation(self.query(receiver)))
-        if self.transform_keys:
-            parts = _parts(node, edge, origin, self.key_node, self.key_edge)
-            key = self.attention_activation(sum(parts[1:], parts[0]))
-            key = key.unsqueeze(-2) if self.share_key_transform else self._heads(key)
-        else:
-            key = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
+        key = self._keys(node, edge, origin)
         product = query.index_select(0, index) * key
         score = product.sum(-1, keepdim=True) * self._scale(key.shape[-1])
         attention = segment_softmax(score, index, receiver.shape[0])
-        if self.value_pooled is None:
-            parts = _parts(node, edge, origin, self.value_node, self.value_edge)
-            value = self._heads(sum(parts[1:], parts[0]))
-        else:
-            value = torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
-        message = dropout(attention, self.edge_dropout, mode) * value
+        value = self._values(node, edge, origin)
+        message = dropout(attention, self.edge_dropout, training) * value
         out = self._combine(segment_sum(message, index, receiver.shape[0]))
         if return_attention:
             return out, attention.squeeze(-1)
@@ -253,14 +249,32 @@ class MultiHeadAttentionConv(nn.Module):
 
     def _tag(self, at_call: ReceiverTag | int | str | None) -> ReceiverTag:
         """Return the receiver tag of a call, given by the layer, the call, or equally by both."""
-        given = [tag for tag in (self.receiver_tag, at_call) if tag is not None]
-        tags = {ReceiverTag(tag) for tag in given}  # type: ignore[arg-type]  # names too
-        if len(tags) != 1:
-            problem = "two that differ" if tags else "neither"
-            raise ValueError(
-                f"{type(self).__name__} needs receiver_tag at construction or call, got {problem}"
-            )
-        return tags.pop()
+        needed = f"{type(self).__name__} needs receiver_tag at construction or call, got"
+        if at_call is None:
+            if self.receiver_tag is None:
+                raise ValueError(f"{needed} neither")
+            return self.receiver_tag
+        tag = ReceiverTag(at_call)  # type: ignore[arg-type]  # names too
+        if self.receiver_tag not in (None, tag):
+            raise ValueError(f"{needed} two that differ")
+        return tag
+
+    def _keys(self, node: Tensor | None, edge: Tensor | None, origin: Tensor | None) -> Tensor:
+        """Keys of the items ``[I, H, C]``; shared by the heads ``[I, 1, C]``, not transformed ``[I, 1, d]``."""
+        if not self.transform_keys:
+            return torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
+        parts = _parts(node, edge, origin, self.key_node, self.key_edge)
+        key = self.attention_activation(sum(parts[1:], parts[0]))
+        if self.share_key_transform:
+            return key.unsqueeze(-2)
+        return self._heads(key)
+
+    def _values(self, node: Tensor | None, edge: Tensor | None, origin: Tensor | None) -> Tensor:
+        """Values of the items ``[I, H, C]``; to be transformed after pooling ``[I, 1, d]``."""
+        if self.value_pooled is not None:
+            return torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
+        parts = _parts(node, edge, origin, self.value_node, self.value_edge)
+        return self._heads(sum(parts[1:], parts[0]))
 
     def _scale(self, key_width: int) -> Tensor | float:
         """s: a number, or ``[H, 1]``."""
@@ -318,9 +332,10 @@ def _parts(
 ) -> list[Tensor]:
     """Return each item's parts after the given maps: its sender ``origin``, and its edge."""
     parts: list[Tensor] = []
-    if node is not None:  # each node is mapped once
-        mapped = node if of_node is None else of_node(node)
-        parts.append(mapped if origin is None else mapped.index_select(0, origin))
+    if node is not None:
+        if of_node is not None:  # each node is mapped once
+            node = of_node(node)
+        parts.append(node if origin is None else node.index_select(0, origin))
     if edge is not None:
         parts.append(edge if of_edge is None else of_edge(edge))
     return parts
