@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from types import NoneType
@@ -64,11 +65,15 @@ def _all_values(root: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[An
 
 def _parts_of_value(value: Any) -> Iterable[Any]:
     if type(value) is dict:
-        return [*value, *value.values()]
-    return value if type(value) in (list, tuple) else []
+        return chain(value, value.values())
+    if type(value) in (list, tuple):
+        return value
+    return ()
 
 
 def _parts_of_node(node: yaml.Node | None) -> Iterable[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
-        return [part for entry in node.value for part in entry]
-    return node.value if isinstance(node, yaml.SequenceNode) else []
+        return chain.from_iterable(node.value)
+    if isinstance(node, yaml.SequenceNode):
+        return node.value
+    return ()

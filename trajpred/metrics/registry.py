@@ -181,8 +181,8 @@ def columns_of(kind: Kind) -> list[Column]:
 
 def headline(k: int | None = None) -> list[Column]:
     """List the columns of comparisons by K, or only those of one ``k``."""
-    headlines = [column for column in columns_of("displacement") if column.k in column.metric.headline]
-    return [column for column in headlines if k is None or column.k == k]
+    columns = columns_of("displacement")
+    return [column for column in columns if column.k in column.metric.headline and k in (None, column.k)]
 
 
 def agent_metrics(

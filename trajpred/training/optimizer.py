@@ -37,10 +37,9 @@ class OptimizerConfig:
     final: float = 0.01
 
     def __post_init__(self) -> None:
-        require_not_negative(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        for name in ("warmup", "final"):
-            share = getattr(self, name)
-            require_not_negative(**{name: share})
+        shares = {"warmup": self.warmup, "final": self.final}
+        require_not_negative(learning_rate=self.learning_rate, weight_decay=self.weight_decay, **shares)
+        for name, share in shares.items():
             require(share <= 1, name, f"is a share and must be at most 1, is {share}")
 
 

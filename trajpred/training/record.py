@@ -278,18 +278,23 @@ def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
     yield "scenes", f"{len(data.training_scenes()):,} for training, {len(validation):,} for validation"
     model = module.forecaster
     own_s = validation[0].step_s
-    resampled = f", resampled from steps of {own_s:.3g} s to {model.step_s:.3g} s"
-    yield "store", f"{data.store}{'' if same_step(own_s, model.step_s) else resampled}"
+    store = str(data.store)
+    if not same_step(own_s, model.step_s):
+        store += f", resampled from steps of {own_s:.3g} s to {model.step_s:.3g} s"
+    yield "store", store
     parameters = sum(p.numel() for p in module.parameters())
     kinds = f"{type(model.encoder).__name__} and {type(model.decoder).__name__}"
     yield "model", f"{kinds}, {parameters:,} parameters"
     seconds = f"{model.history * model.step_s:.3g} s and {model.horizon * model.step_s:.3g} s"
     steps = f"reads {model.history} and predicts {model.horizon} steps of {model.step_s:.3g} s"
     yield "steps", f"{steps} ({seconds})"
-    epochs = f"{trainer.max_epochs} epochs, " if (trainer.max_epochs or 0) > 0 else ""
-    at_most = "" if data.memory_gb is None else "at most "
-    scenes = f"{at_most}{data.batch_size * trainer.accumulate_grad_batches} scenes"
-    yield "training", f"{epochs}{trainer.estimated_stepping_batches:,} steps of {scenes}"
+    scenes = f"{data.batch_size * trainer.accumulate_grad_batches} scenes"
+    if data.memory_gb is not None:
+        scenes = f"at most {scenes}"
+    training = f"{trainer.estimated_stepping_batches:,} steps of {scenes}"
+    if (trainer.max_epochs or 0) > 0:
+        training = f"{trainer.max_epochs} epochs, {training}"
+    yield "training", training
     if trainer.global_step:
         yield "resumes", f"after {trainer.global_step:,} steps"
     if isinstance(trainer.logger, TensorBoardLogger):  # trainer.log_dir would wait for the other processes
@@ -299,15 +304,19 @@ def describe(trainer: Any, module: Any) -> Iterator[tuple[str, str]]:
 
 def _device(trainer: pl.Trainer) -> str:
     """Describe the devices, processes, threads and precision of a training."""
-    precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
     kind = trainer.strategy.root_device.type
     processes = trainer.world_size
     if kind == "cuda":
-        return f"{processes} x {torch.cuda.get_device_name()}{precision}"
-    processes_with = f"{processes} processes, each with " if processes > 1 else ""
-    count = torch.get_num_threads()
-    threads = "1 thread" if count == 1 else f"{count} threads"
-    return f"{kind.upper()}, {processes_with}{threads}{precision}"
+        device = f"{processes} x {torch.cuda.get_device_name()}"
+    else:
+        count = torch.get_num_threads()
+        threads = "1 thread" if count == 1 else f"{count} threads"
+        if processes > 1:
+            threads = f"{processes} processes, each with {threads}"
+        device = f"{kind.upper()}, {threads}"
+    if str(trainer.precision).startswith("32"):
+        return device
+    return f"{device}, {trainer.precision}"
 
 
 @contextmanager

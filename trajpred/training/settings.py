@@ -85,27 +85,40 @@ def read_settings(args: Sequence[str]) -> Settings:
     for word in args:
         _require_readable(word.partition("=")[2] or word)
     configs: list[Path] = options.config
-    start = options.weights
     if options.resume is not None:
         words.append(f"--resume={options.resume}")
-        folder = options.resume if options.resume.is_dir() else options.resume.parent
-        run = folder.parent if folder.name == CHECKPOINTS else folder
-        if not configs and (run / "config.yaml").is_file():
-            configs = [run / "config.yaml"]
+        if not configs:
+            configs = _config_of(options.resume)
+    start = None
     for file in configs:
-        content = read_yaml(file)
-        if not isinstance(content, dict):
-            raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
-        for group in GROUPS:
-            if not isinstance(content.get(group) or {}, dict):
-                problem = f"must be settings, as '{group}: {{NAME: VALUE}}', is {quoted(content[group])}"
-                raise DataError(problem, file=file, field=group)
-        if options.weights is None:
-            start = content.get("weights", start)
+        start = _read_config(file).get("weights", start)
     if options.weights is not None:
         words.append(f"--weights={options.weights}")
-    has_start = options.resume is None and start not in (None, "null")
-    return Settings(configs, words, str(start) if has_start else None)
+        start = options.weights
+    if options.resume is not None or start in (None, "null"):
+        return Settings(configs, words, None)
+    return Settings(configs, words, str(start))
+
+
+def _config_of(resumed: Path) -> list[Path]:
+    """Return the config of a run, given by its folder or by one of its checkpoints, if it has one."""
+    run = resumed if resumed.is_dir() else resumed.parent
+    if run.name == CHECKPOINTS:
+        run = run.parent
+    config = run / "config.yaml"
+    return [config] if config.is_file() else []
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    """Read a config file. Raises: DataError if it cannot be read, or contains no settings."""
+    content = read_yaml(file)
+    if not isinstance(content, dict):
+        raise DataError("contains no settings, as 'data: {batch_size: 4}'", file=file)
+    for group in GROUPS:
+        if not isinstance(content.get(group) or {}, dict):
+            problem = f"must be settings, as '{group}: {{NAME: VALUE}}', is {quoted(content[group])}"
+            raise DataError(problem, file=file, field=group)
+    return content
 
 
 def _require_readable(word: str) -> None:
@@ -181,14 +194,17 @@ def _describe_absent(path: str, absent: str | None, module: str, name: str) -> s
     if path != f"{module}.{name}":
         return f"{path} cannot be imported: module {module!r} has no attribute {name!r}"
     owner = sys.modules[module]
-    members = {key: getattr(owner, key, None) for key in getattr(owner, "__all__", dir(owner))}
-    own = {key: value for key, value in members.items() if isinstance(value, type)}
-    classes = [key for key, value in own.items() if value.__module__.startswith(module)]
-    close = nearest(name, classes)
-    known = f"it has {', '.join(classes)}" if classes else ""
-    if close:
-        known = f"did you mean {close}?"
-    return "; ".join(filter(None, (f"{module} has no class {name}", known)))
+    classes: list[str] = []
+    for key in getattr(owner, "__all__", dir(owner)):
+        member = getattr(owner, key, None)
+        if isinstance(member, type) and member.__module__.startswith(module):
+            classes.append(key)
+    problem = f"{module} has no class {name}"
+    if close := nearest(name, classes):
+        return f"{problem}; did you mean {close}?"
+    if classes:
+        return f"{problem}; it has {', '.join(classes)}"
+    return problem
 
 
 def _one_line(error: ArgumentError) -> str:
@@ -225,4 +241,6 @@ def differences(first: Any, second: Any, name: str) -> dict[str, tuple[Any, Any]
         same = not any(differences(*pair, name) for pair in pairs)
     else:
         same = first == second
-    return {} if same else {name: (first, second)}
+    if same:
+        return {}
+    return {name: (first, second)}

@@ -260,7 +260,7 @@ class MultiHeadAttentionConv(nn.Module):
         return tag
 
     def _keys(self, node: Tensor | None, edge: Tensor | None, origin: Tensor | None) -> Tensor:
-        """Keys of the items ``[I, H, C]``; shared by the heads ``[I, 1, C]``, not transformed ``[I, 1, d]``."""
+        """Keys of the items, ``[I, H, C]``; ``[I, 1, C]`` for all heads, ``[I, 1, d]`` if not transformed."""
         if not self.transform_keys:
             return torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
         parts = _parts(node, edge, origin, self.key_node, self.key_edge)
@@ -270,7 +270,7 @@ class MultiHeadAttentionConv(nn.Module):
         return self._heads(key)
 
     def _values(self, node: Tensor | None, edge: Tensor | None, origin: Tensor | None) -> Tensor:
-        """Values of the items ``[I, H, C]``; to be transformed after pooling ``[I, 1, d]``."""
+        """Values of the items, ``[I, H, C]``; ``[I, 1, d]`` if transformed after pooling."""
         if self.value_pooled is not None:
             return torch.cat(_parts(node, edge, origin), -1).unsqueeze(-2)
         parts = _parts(node, edge, origin, self.value_node, self.value_edge)
