@@ -231,6 +231,27 @@ class LaneMap:
         A position is on a lane within half its width of the centreline. The width is the mean distance
         between the boundaries at both ends.
         """
+        start, step, half = self._pieces_near(position)
+        length = norm(step)
+        carried = np.zeros(len(position), np.bool_)
+        count = max(1, MAX_PAIRS // max(len(start), 1))
+        for row in range(0, len(position), count):
+            rows = slice(row, row + count)
+            offset = position[rows, None] - start
+            share = ((offset * step).sum(-1) / length**2).clip(0.0, 1.0)
+            is_within = norm(offset - share[..., None] * step) <= half
+            along = (velocity[rows, None] * step).sum(-1) / length
+            is_along = along >= np.cos(SAME_DIRECTION) * norm(velocity[rows])[:, None]
+            carried[rows] = (is_within & is_along).any(axis=1)
+        return carried
+
+    def _pieces_near(
+        self, position: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return start and step ``[P, 2]`` of the straight pieces of centrelines that may carry a position.
+
+        The last array ``[P]`` is half the width of their lanes.
+        """
         line = self.centerline
         is_last = np.zeros(len(line.values), np.bool_)
         is_last[line.offsets[1:] - 1] = True
@@ -243,19 +264,7 @@ class LaneMap:
         end = start + step
         is_near = (np.maximum(start, end) >= low) & (np.minimum(start, end) <= high)
         near = np.flatnonzero(is_near.all(axis=1) & (norm(step) > 0))
-        start, step, half = start[near], step[near], half[near]
-        length = norm(step)
-        carried = np.zeros(len(position), np.bool_)
-        count = max(1, MAX_PAIRS // max(len(near), 1))
-        for row in range(0, len(position), count):
-            rows = slice(row, row + count)
-            offset = position[rows, None] - start
-            share = ((offset * step).sum(-1) / length**2).clip(0.0, 1.0)
-            is_within = norm(offset - share[..., None] * step) <= half
-            along = (velocity[rows, None] * step).sum(-1) / length
-            is_along = along >= np.cos(SAME_DIRECTION) * norm(velocity[rows])[:, None]
-            carried[rows] = (is_within & is_along).any(axis=1)
-        return carried
+        return start[near], step[near], half[near]
 
     def _half_width(self) -> NDArray[np.float64]:
         """Return half the width ``[L]`` of each lane in metres."""

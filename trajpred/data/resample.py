@@ -74,10 +74,19 @@ def tracks_at(
 
     States after time 0 do not change the states up to 0.
     """
+
+    def at(tracks: Tracks, grid: NDArray[np.float64]) -> Tracks:
+        has_heading = heading_known(tracks.heading, tracks.position, tracks.valid)
+        motion = np.concatenate((tracks.position, tracks.velocity), axis=-1)
+        heading = np.where(has_heading, tracks.heading, np.nan)
+        states = np.concatenate((np.moveaxis(motion, -1, 0), heading[None]))
+        columns = states_at(states, tracks.valid, time, grid, recorded_s=recorded_s, step_s=step_s)
+        return replace(tracks, **columns)
+
     is_past = grid <= 0
     seen = replace(tracks, valid=tracks.valid & (time <= 0))
-    past = _states(seen, time, grid[is_past], recorded_s=recorded_s, step_s=step_s)
-    future = _states(tracks, time, grid[~is_past], recorded_s=recorded_s, step_s=step_s)
+    past = at(seen, grid[is_past])
+    future = at(tracks, grid[~is_past])
     rows = past.valid.any(axis=1) | future.valid.any(axis=1)
     columns: dict[str, NDArray[Any]] = {}
     for column in fields(Tracks):
@@ -86,23 +95,6 @@ def tracks_at(
             values = np.concatenate((values, getattr(future, column.name)), axis=1)
         columns[column.name] = values[rows]
     return Tracks(**columns)
-
-
-def _states(
-    tracks: Tracks,
-    time: NDArray[np.float64],
-    grid: NDArray[np.float64],
-    *,
-    recorded_s: float,
-    step_s: float,
-) -> Tracks:
-    """Resample tracks by :func:`states_at`."""
-    has_heading = heading_known(tracks.heading, tracks.position, tracks.valid)
-    motion = np.concatenate((tracks.position, tracks.velocity), axis=-1)
-    heading = np.where(has_heading, tracks.heading, np.nan)
-    states = np.concatenate((np.moveaxis(motion, -1, 0), heading[None]))
-    columns = states_at(states, tracks.valid, time, grid, recorded_s=recorded_s, step_s=step_s)
-    return replace(tracks, **columns)
 
 
 def whole_steps(seconds: float, step_s: float) -> int:

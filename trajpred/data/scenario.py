@@ -141,8 +141,10 @@ class Scenario:
             future: number of steps after them.
             later: steps by which the last observed step moves; negative numbers move it back.
         """
-        observed = self.num_observed if observed is None else observed
-        future = self.num_future if future is None else future
+        if observed is None:
+            observed = self.num_observed
+        if future is None:
+            future = self.num_future
         first = self.num_observed + later - observed
         step = first + np.arange(observed + future)
         recorded = step.clip(0, self.num_steps - 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,15 +74,11 @@ class Channels:
             texts.append(channel.name + unit)
         return ", ".join(texts)
 
-    @cached_property
-    def _sign(self) -> NDArray[np.int64]:
-        return np.array([channel.sign for channel in self.channels])
-
     def reflect(self, values: NDArray[Any], chosen: NDArray[np.bool_]) -> NDArray[Any]:
         """Reflect the ``chosen`` ``[N]`` rows of ``values`` ``[N, ..., C]`` about the x axis."""
         rows = chosen.reshape(-1, *[1] * (values.ndim - 1))
-        reflected = values[..., other_side(self.names)] * self._sign.astype(values.dtype)
-        return np.where(rows, reflected, values)
+        sign = np.array([channel.sign for channel in self.channels], values.dtype)
+        return np.where(rows, values[..., other_side(self.names)] * sign, values)
 
 
 def other_side(names: Sequence[str]) -> NDArray[np.int64]:

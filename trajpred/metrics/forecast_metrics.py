@@ -70,9 +70,9 @@ class ForecastMetrics(Metric):
         members.update(group or {})
         if set(members) != set(self.groups):
             raise ValueError(f"groups given: {sorted(members)}; expected: {sorted(self.groups)}")
-        counted = torch.stack([members[name] & has_truth for name in self.groups])
+        counted = torch.stack([members[name] for name in self.groups]) & has_truth
         metrics = agent_metrics(trajectory, probability, target, valid, columns=self.columns)
-        values = torch.stack([metrics[name] for name in self.names], dim=1).to(self.total.dtype)
+        values = torch.stack(list(metrics.values()), dim=1).to(self.total.dtype)
         # Not a matrix product: 0 * NaN would add the values of omitted agents to the sums.
         self.total += torch.where(counted[..., None], values, 0.0).sum(dim=1)
         self.count += counted.sum(dim=1)

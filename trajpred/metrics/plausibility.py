@@ -25,7 +25,7 @@ LANE_REACH_M = 2.0
 #: A heading that differs from a lane's direction by more than this is against the lane. It is well over a
 #: right angle: crossing traffic and the start of a U-turn are not wrong-way driving.
 WRONG_WAY_RAD = float(np.deg2rad(135.0))
-#: Below this speed (m/s), the heading along a path is uncertain.
+#: Below this speed (m/s), heading and curvature of a path are uncertain.
 MOVING_SPEED = 1.0
 #: Total duration (seconds) of driving against all lanes that counts as wrong-way.
 WRONG_WAY_S = 1.0
@@ -264,8 +264,6 @@ def _meet_along(a: _Boxes, b: _Boxes) -> NDArray[np.bool_]:
 #: Argoverse 2, but Argoverse 1's recordings jerk: 42 % of its true futures would be infeasible, with a whole
 #: second 2.9 % (Argoverse 2: 1.5 % of the road vehicles).
 SPACING_S = 1.0
-#: Below this speed (m/s) the curvature of a path is jitter.
-MOVING_SPEED = 1.0
 #: What a road vehicle can do; only impossible motion exceeds it, not uncomfortable motion. Curvature (1/m):
 #: passenger cars turn on a circle of 10 to 12 m between kerbs, the centre of the rear axle on a radius of
 #: about 4 m; 1/3 leaves room for noise at walking pace. Acceleration (m/s²): a strong production car takes

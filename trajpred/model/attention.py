@@ -70,33 +70,29 @@ def records(layers: Sequence[Pairs], batch: HeteroData) -> list[Attention]:
     first_agent = agent.ptr.cpu().numpy()
     first_lane = lane.ptr.cpu().numpy()
     num_agents = np.diff(first_agent)
-    num_lanes = np.diff(first_lane)
+    columns = num_agents + np.diff(first_lane)  # of each scene: its agents, then its lanes
+    cells = num_agents * columns
+    first_cell = np.cumsum(cells) - cells
     heads = layers[0].weight.shape[1]
-    dense = []
-    for agents, lanes in zip(num_agents, num_lanes, strict=True):
-        dense.append(np.zeros((len(layers), agents, agents + lanes, heads), np.float32))
+    dense = np.zeros((len(layers), heads, cells.sum()), np.float32)  # all scenes end to end
     for layer, (edge_index, weight) in enumerate(layers):
-        sender, receiver = edge_index.cpu().numpy()
-        alpha = weight.float().cpu().numpy()
-        to_agent = np.flatnonzero(receiver < agent.num_nodes)
-        sender = sender[to_agent]
-        receiver = receiver[to_agent]
-        alpha = alpha[to_agent]
+        to_agent = edge_index[1] < agent.num_nodes
+        sender, receiver = edge_index[:, to_agent].cpu().numpy()
+        alpha = weight[to_agent].float().cpu().numpy()
         of = scene[receiver]
-        # Columns of a scene: its agents, then its lanes.
+        row = receiver - first_agent[of]
         agent_column = sender - first_agent[of]
         lane_column = sender - agent.num_nodes - first_lane[of] + num_agents[of]
         column = np.where(sender < agent.num_nodes, agent_column, lane_column)
-        row = receiver - first_agent[of]
-        for s, matrix in enumerate(dense):
-            edges = of == s
-            matrix[layer, row[edges], column[edges]] = alpha[edges]
+        cell = first_cell[of] + row * columns[of] + column
+        dense[layer][:, cell] = alpha.T
     track_id = np.hstack(agent.track_id)
     attention = []
     for s, name in enumerate(batch.names):
         agent_rows = slice(first_agent[s], first_agent[s + 1])
         lane_rows = slice(first_lane[s], first_lane[s + 1])
         lane_row = lane.row[lane_rows].cpu().numpy()
-        by_head = np.moveaxis(dense[s], -1, 1)
-        attention.append(Attention(name, track_id[agent_rows], lane_row, by_head))
+        of_scene = dense[:, :, first_cell[s] : first_cell[s] + cells[s]]
+        by_pair = of_scene.reshape(len(layers), heads, num_agents[s], columns[s])
+        attention.append(Attention(name, track_id[agent_rows], lane_row, by_pair))
     return attention

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Forecaster(nn.Module):
 
     def _complete(self, scene: SceneConfig) -> SceneConfig:
         """Fill in the sizes that the model determines; sizes set in ``scene`` must agree."""
-        window = {
+        window: dict[str, Any] = {
             "history": self.history,
             "future": self.decoder.horizon,
             "anchor_steps": self.decoder.anchor_steps,
@@ -81,12 +82,7 @@ class Forecaster(nn.Module):
         setting = scene.graph.eigenvectors
         problem = f"is {setting}, not {columns}: leave it at 0"
         require(setting in (0, columns), "eigenvectors", problem)
-        features = replace(
-            scene.features,
-            history=self.history,
-            future=self.decoder.horizon,
-            anchor_steps=self.decoder.anchor_steps,
-        )
+        features = replace(scene.features, **window)
         return SceneConfig(features, graph=replace(scene.graph, eigenvectors=columns))
 
     def __repr__(self) -> str:
@@ -194,32 +190,31 @@ from_pretrained = Forecaster.from_pretrained
 def to_forecasts(prediction: Prediction, batch: HeteroData) -> list[Forecast]:
     """Convert a prediction in local frames to forecasts in the city frame (float64), scene by scene."""
     agent = batch["agent"]
-    sizes = (agent.ptr[1:] - agent.ptr[:-1]).tolist()
 
-    def split(x: Tensor) -> list[np.ndarray]:
-        return [part.numpy() for part in x.detach().cpu().split(sizes)]
+    def on_host(x: Tensor) -> np.ndarray:
+        return x.detach().cpu().numpy()
 
-    trajectory = split(prediction.trajectory)
-    probability = split(prediction.logits.double().softmax(-1))
-    scale = split(prediction.scale)
-    position = split(batch.origin[agent.batch] + agent.position)
-    heading = split(agent.heading)
-    velocity = split(agent.velocity)
-    elapsed_s = split(agent.elapsed_s)
-    track_ids = np.hstack([np.zeros(0, np.str_), *agent.track_id])  # no scene may have agents
-    track_id = np.split(track_ids, agent.ptr[1:-1].cpu())
+    trajectory = on_host(prediction.trajectory)
+    probability = on_host(prediction.logits.double().softmax(-1))
+    scale = on_host(prediction.scale)
+    poses = Pose(on_host(batch.origin[agent.batch] + agent.position), on_host(agent.heading))
+    velocity = on_host(agent.velocity)
+    elapsed_s = on_host(agent.elapsed_s)
+    track_id = np.hstack([np.zeros(0, np.str_), *agent.track_id])  # no scene may have agents
     forecasts = []
-    for i, name in enumerate(batch.names):
+    scenes = zip(batch.names, pairwise(agent.ptr.tolist()), batch.step_s.tolist(), strict=True)
+    for name, (first, end), step_s in scenes:
+        rows = slice(first, end)
         forecast = Forecast.from_local(
             name,
-            track_id[i],
-            trajectory[i],
-            probability[i],
-            scale[i],
-            pose=Pose(position[i], heading[i]),
-            velocity=velocity[i],
-            elapsed_s=elapsed_s[i],
-            step_s=float(batch.step_s[i]),
+            track_id[rows],
+            trajectory[rows],
+            probability[rows],
+            scale[rows],
+            pose=poses[rows],
+            velocity=velocity[rows],
+            elapsed_s=elapsed_s[rows],
+            step_s=step_s,
         )
         forecasts.append(forecast)
     return forecasts

@@ -276,7 +276,7 @@ class ModeDecoder(SceneDecoder):
             x = self.anchor_norm(x + self.anchor(scaled_paths(start)))
         edges = self._scene_edges(0, graph, poses, rows, layout).repeat_receivers(count)
         x = self._attend(0, x, nodes, edges, across)
-        offset, scale = _futures(self.propose_head, x, count)
+        offset, scale = self.propose_head(x.unflatten(0, (-1, count)))  # [B, count, F, 2]
         trajectory = start + offset
         proposal = None
         proposal_scale = None
@@ -288,7 +288,7 @@ class ModeDecoder(SceneDecoder):
             end = end_pose(fixed[:, :, : self.refine_step], poses)
             edges = self._scene_edges(1, graph, end, rows.repeat_interleave(count), layout.repeat(count))
             x = self._attend(1, x, nodes, edges, across)
-            offset, scale = _futures(self.refine_head, x, count)
+            offset, scale = self.refine_head(x.unflatten(0, (-1, count)))
             trajectory = fixed + offset
         logits = at_least_float32(self.logit_head(x)).reshape(-1, count)
         if joint:  # one probability per joint mode
@@ -370,9 +370,3 @@ class ModeDecoder(SceneDecoder):
             reached=reached_by(index[1], graph.num_agents),
             dense=self.evaluation == "dense",
         )
-
-
-def _futures(head: CurveHead, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return offsets and scales ``[B, count, F, 2]``."""
-    offset, scale = head(x)
-    return offset.unflatten(0, (-1, count)), scale.unflatten(0, (-1, count))

@@ -216,6 +216,8 @@ def bernstein(degree: int, steps: int) -> Tensor:
 class CurveHead(nn.Module):
     """Predict control points of Bézier curves for the offset (which starts at 0) and for the log-scale.
 
+    Tokens may have any leading axes.
+
     Raises:
         DataError: if the degree is not between 1 and 64.
     """

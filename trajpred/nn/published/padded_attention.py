@@ -160,12 +160,11 @@ class PaddedAttention(nn.Module):
                 key_mask = mask
         if receiver is not None:
             out, weight = self._attend_over_edges(x, z, receiver)
-        elif return_attention:
-            allowed = _allowed_pairs(x, z, mask, key_mask, attention_mask)
-            out, weight = self._attend_with_weights(x, z, allowed)
         else:
             allowed = _allowed_pairs(x, z, mask, key_mask, attention_mask)
-            return self._attend(x, z, allowed)
+            if not return_attention:
+                return self._attend(x, z, allowed)
+            out, weight = self._attend_with_weights(x, z, allowed)
         if return_attention:
             return out, weight
         return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isclose
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -215,18 +214,21 @@ class TransformerMEncoder(nn.Module):
         self.kernel = GaussianDistanceKernel(num_3d_bias_kernel, num_pair_types) if "3d" in mode else None
         self.norm = nn.LayerNorm(embedding_dim) if encoder_normalize_before else None
         self.dropout = nn.Dropout(dropout)
-        self.layers = _layers(
-            num_encoder_layers,
-            droppath_prob,
-            embedding_dim=embedding_dim,
-            ffn_embedding_dim=ffn_embedding_dim,
-            num_attention_heads=num_attention_heads,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation_dropout=activation_dropout,
-            activation_fn=activation_fn,
-            norm=norm,
-        )
+        last = max(num_encoder_layers - 1, 1)
+        self.layers = nn.ModuleList()
+        for number in range(num_encoder_layers):
+            layer = BiasedEncoderLayer(
+                embedding_dim,
+                ffn_embedding_dim,
+                num_attention_heads,
+                dropout,
+                attention_dropout,
+                activation_dropout,
+                activation_fn,
+                droppath_prob * number / last,
+                norm,
+            )
+            self.layers.append(layer)
 
     def forward(
         self,
@@ -289,15 +291,6 @@ class TransformerMEncoder(nn.Module):
         draw = torch.rand(gaussians.shape[0], device=gaussians.device)
         choice = torch.bucketize(draw, bounds, right=True)  # 0 both, 1 2-D, 2 3-D
         return choice != 2, choice != 1
-
-
-def _layers(count: int, droppath_prob: float, **options: Any) -> nn.ModuleList:
-    """Build ``count`` layers whose stochastic depth grows linearly from 0 to ``droppath_prob``."""
-    last = max(count - 1, 1)
-    layers = nn.ModuleList()
-    for number in range(count):
-        layers.append(BiasedEncoderLayer(**options, droppath_prob=droppath_prob * number / last))
-    return layers
 
 
 def probabilities(mode_prob: str | Sequence[float]) -> tuple[float, ...]:
