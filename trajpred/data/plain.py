@@ -65,15 +65,11 @@ def _all_values(root: Any, parts: Callable[[Any], Iterable[Any]]) -> Iterator[An
 
 def _parts_of_value(value: Any) -> Iterable[Any]:
     if type(value) is dict:
-        return chain(value, value.values())
-    if type(value) in (list, tuple):
-        return value
-    return ()
+        return [*value, *value.values()]
+    return value if type(value) in (list, tuple) else []
 
 
 def _parts_of_node(node: yaml.Node | None) -> Iterable[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return chain.from_iterable(node.value)
-    if isinstance(node, yaml.SequenceNode):
-        return node.value
-    return ()
+    return node.value if isinstance(node, yaml.SequenceNode) else []

@@ -49,7 +49,13 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     content = _unpickle(path)
     if not isinstance(content, dict) or CONFIG not in content or "state_dict" not in content:
         raise DataError("is not a trajpred checkpoint", file=path, field=CONFIG)
-    largest = {CONFIG: _largest_size(content["state_dict"], path)}
+    state = content["state_dict"]
+    if not isinstance(state, dict) or not all(map(_is_weight, state.items())):
+        raise DataError("must be tensors by name", file=path, field="state_dict")
+    sizes = [MAX_SIZE]
+    for weight in state.values():
+        sizes += weight.shape
+    largest = {CONFIG: max(sizes)}
     for name in PLAIN:
         values = content.get(name, {})
         if not isinstance(values, dict):
@@ -65,21 +71,9 @@ def read_checkpoint(checkpoint: str | Path) -> dict[str, Any]:
     return content
 
 
-def _largest_size(state: Any, path: Path) -> int:
-    """Return the largest number that the config of these weights may have: :data:`MAX_SIZE` or their size.
-
-    Raises:
-        DataError: if ``state`` is not a dict of tensors by name.
-    """
-    problem = DataError("must be tensors by name", file=path, field="state_dict")
-    if not isinstance(state, dict):
-        raise problem
-    largest = MAX_SIZE
-    for name, weight in state.items():
-        if not isinstance(name, str) or not isinstance(weight, Tensor):
-            raise problem
-        largest = max([largest, *weight.shape])
-    return largest
+def _is_weight(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    return isinstance(name, str) and isinstance(value, Tensor)
 
 
 def _unpickle(path: Path) -> Any:
@@ -262,10 +256,7 @@ def _known_class(path: Any, kind: Any, field: str) -> type[nn.Module]:
     base: type[nn.Module] = nn.Module
     if isinstance(kind, type) and issubclass(kind, nn.Module):
         base = kind
-    package = ""
-    name = ""
-    if isinstance(path, str):
-        package, _, name = path.rpartition(".")
+    package, _, name = str(path).rpartition(".")
     if f"{package}.".startswith("trajpred.model.") and name in models.__all__:
         getattr(models, name)  # imports its module
     found: type[nn.Module] | None = None

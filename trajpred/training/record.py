@@ -306,17 +306,14 @@ def _device(trainer: pl.Trainer) -> str:
     """Describe the devices, processes, threads and precision of a training."""
     kind = trainer.strategy.root_device.type
     processes = trainer.world_size
+    precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
     if kind == "cuda":
-        device = f"{processes} x {torch.cuda.get_device_name()}"
-    else:
-        count = torch.get_num_threads()
-        threads = "1 thread" if count == 1 else f"{count} threads"
-        if processes > 1:
-            threads = f"{processes} processes, each with {threads}"
-        device = f"{kind.upper()}, {threads}"
-    if str(trainer.precision).startswith("32"):
-        return device
-    return f"{device}, {trainer.precision}"
+        return f"{processes} x {torch.cuda.get_device_name()}{precision}"
+    count = torch.get_num_threads()
+    threads = "1 thread" if count == 1 else f"{count} threads"
+    if processes > 1:
+        threads = f"{processes} processes, each with {threads}"
+    return f"{kind.upper()}, {threads}{precision}"
 
 
 @contextmanager

@@ -241,6 +241,4 @@ def differences(first: Any, second: Any, name: str) -> dict[str, tuple[Any, Any]
         same = not any(differences(*pair, name) for pair in pairs)
     else:
         same = first == second
-    if same:
-        return {}
-    return {name: (first, second)}
+    return {} if same else {name: (first, second)}
