@@ -99,11 +99,10 @@ def scene_features(batch: ScenarioBatch, config: FeatureConfig) -> SceneFeatures
     focal = focal_poses(batch, routes)
     agents = agent_features(batch, routes, focal.position, config)
     lanes = lane_features(batch, focal.position, agents, config)
-    heading = focal.heading.astype(np.float32)
     return SceneFeatures(
         scenario_id=batch.scenario_id,
         origin=focal.position,
-        heading=heading,
+        heading=focal.heading.astype(np.float32),
         step_s=batch.step_s,
         recorded=(batch.recorded - batch.num_observed).clip(0, batch.num_future),
         agents=agents,

@@ -257,12 +257,12 @@ class ModeDecoder(SceneDecoder):
         if joint and agents is not None:
             raise ValueError("joint futures are predicted for all agents")
         graph = tokens.graph
-        rows = agents
-        layout = graph.agents
-        if rows is None:
+        if agents is None:
             rows = torch.arange(graph.num_agents, device=graph.scene.device)
+            layout = graph.agents
         else:
-            layout = graph.layout_of(rows)
+            rows = agents
+            layout = graph.layout_of(agents)
         mode = self.joint_mode if joint else self.mode
         count = mode.num_embeddings
         nodes = tokens.nodes

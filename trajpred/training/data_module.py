@@ -64,18 +64,14 @@ class MixedScenarios:
     @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the observed tracks ``[N]`` and the lanes and crossings ``[N]`` of each scenario."""
-        tracks: list[NDArray[np.int32]] = []
-        lanes: list[NDArray[np.int32]] = []
-        first_rows: list[int] = []
-        count = 0
-        for part in self.parts:
-            part_tracks, part_lanes = part.sizes
-            tracks.append(part_tracks)
-            lanes.append(part_lanes)
-            first_rows.append(count)
-            count += len(part)
-        rows = self.row + np.array(first_rows)[self.part]
-        return np.concatenate(tracks)[rows], np.concatenate(lanes)[rows]
+        tracks = np.zeros(len(self), np.int32)
+        lanes = np.zeros(len(self), np.int32)
+        for index, part in enumerate(self.parts):
+            of_part = self.part == index
+            tracks_of_row, lanes_of_row = part.sizes
+            tracks[of_part] = tracks_of_row[self.row[of_part]]
+            lanes[of_part] = lanes_of_row[self.row[of_part]]
+        return tracks, lanes
 
     def batch(self, rows: NDArray[np.int64]) -> ScenarioBatch:
         """Read the scenarios of ``rows``, ascending, in a window that covers those of all stores."""

@@ -291,6 +291,9 @@ class BiasedAttention(nn.Module):
         weight: Tensor | None = None
         with torch.autocast(receiver.device.type, enabled=False):
             dtype = torch.promote_types(q.dtype, torch.float32)
+            q = q.to(dtype)
+            k = k.to(dtype)
+            v = v.to(dtype)
             excluded = None
             if bias is not None:
                 bias = additive(bias, dtype)
@@ -299,14 +302,12 @@ class BiasedAttention(nn.Module):
                 excluded = (bias == -torch.inf).all(-1, keepdim=True)
                 bias = bias.masked_fill(excluded, 0)
             if return_attention:
-                weight = _softmax(q.to(dtype), k.to(dtype), bias)
+                weight = _softmax(q, k, bias)
                 if excluded is not None:
                     weight = weight.masked_fill(excluded, 0)
-                pooled = functional.dropout(weight, self._rate()) @ v.to(dtype)
+                pooled = functional.dropout(weight, self._rate()) @ v
             else:
-                pooled = functional.scaled_dot_product_attention(
-                    q.to(dtype), k.to(dtype), v.to(dtype), attn_mask=bias, dropout_p=self._rate()
-                )
+                pooled = scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=self._rate())
             if excluded is not None:
                 pooled = pooled.masked_fill(excluded, 0)
         out = self.out(pooled.transpose(1, 2).flatten(2).to(receiver.dtype))
