@@ -125,7 +125,7 @@ def test_a_run_without_anything_left_to_train_stays_as_it_is(
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     for settings in ([], ["--trainer.max_epochs=1"], ["--trainer.max_steps=1"]):
         assert run("train", "--resume", folder, *settings) == 0
-        assert "has been trained to its end; give more epochs with" in capsys.readouterr().out
+        assert "has already finished training; give more epochs with" in capsys.readouterr().out
         assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
     (folder / "evaluation.json").unlink()
     assert run("train", "--resume", folder) == 0

@@ -110,7 +110,7 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     assert [*copy.parent.iterdir()] == [copy]
     with pytest.raises(DataError, match=r"trainer\.logger': must be given with its class_path"):
         train.train(["--resume", str(run), "--trainer.logger=true"])
-    with pytest.raises(DataError, match="has been trained to its end: give more epochs"):
+    with pytest.raises(DataError, match="has already finished training: give more epochs"):
         train.train([*copied[:-1], "--trainer.max_epochs=2"])
     content = torch.load(copy, weights_only=False)
     for part in ("optimizer_states", "lr_schedulers", "loops", TRAINING):

@@ -199,7 +199,7 @@ class StarSceneEncoder(TokenEncoder):
         )
         self.pose = nn.Linear(4, dim)
         self.everyone = PaddedAttention(dim, num_attention_heads=heads)
-        # Poses of the senders: of lanes that agents attend to, and of agents that lanes attend to.
+        # Poses of the senders: the lanes attended to by agents, and the agents attended to by lanes.
         self.to_lane = nn.Linear(EDGE_CHANNELS, dim)
         self.to_agent = nn.Linear(EDGE_CHANNELS, dim)
         self.cross = nn.ModuleDict()

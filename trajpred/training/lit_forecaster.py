@@ -46,8 +46,8 @@ class LitForecaster(pl.LightningModule):
         scene: the agents and lanes that are the model's input, and their edges.
         loss: weights of the losses.
         optimizer: learning rate and schedule.
-        joint_every: joint futures, if the decoder has them, are trained every ``joint_every`` steps: they
-            cost as much as marginal ones.
+        joint_every: joint futures, if the decoder has them, are trained every ``joint_every`` steps:
+            such a step takes 70 % longer.
         future: number of steps that it predicts, the decoder's horizon; by default the data's. Steps of
             history or future that the data lack are unknown.
         stationary_fraction: share of the stationary agents that a training step decodes, with correspondingly

@@ -68,7 +68,7 @@ class Labels(NamedTuple):
         valid: ``[B, F]``, whether there is a label.
         recorded: ``[B, F]``, whether the label was recorded, not continued by a model.
         step_weight: ``[B, F]``, 0 without a label.
-        weight: ``[B]`` by category, and on behalf of agents that were not drawn; 0 without a label.
+        weight: ``[B]`` by category, larger for agents that represent others not drawn; 0 without a label.
         scenes: number of scenes of the batch.
     """
 
@@ -107,7 +107,7 @@ class Labels(NamedTuple):
         """Draw the agents of a training step: all moving ones, and a random fraction of the stationary ones.
 
         Most agents are stationary and contribute little signal. Drawn ones are weighted up to represent the
-        rest, so that the expected loss equals that over all agents.
+        rest, so the expected loss is the loss over all agents.
         """
         distance = norm(self.target).masked_fill(~self.valid, 0.0).amax(1)
         stands = distance < MOVING_M

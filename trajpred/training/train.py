@@ -68,7 +68,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 #: What to do where nothing is left to train.
 MORE = "give more epochs with --trainer.max_epochs, or steps with --trainer.max_steps"
 #: Description of the command in its help.
-DESCRIPTION = "Train, then print the best checkpoint's table beside lane following and constant velocity."
+DESCRIPTION = "Train, then compare the best checkpoint with lane following and constant velocity."
 #: Defaults of other options; the store is the sample's.
 DEFAULTS: dict[str, Any] = {
     "data.batch_size": 4,
@@ -232,7 +232,7 @@ class TrainCLI(LightningCLI):
         parser.add_argument("--pictures.scenes", type=int, default=4, help="worst scenes to draw at the end")
         parser.add_lightning_class_args(TrainingRecord, "record")
         parser.add_argument(
-            "--bf16", type=bool, default=False, help="compute in bf16-mixed where the device is faster in it"
+            "--bf16", type=bool, default=False, help="train in bf16-mixed if that is faster on the device"
         )
         parser.add_argument("--resume", type=Path | None, help="folder or checkpoint of a run to resume")
         parser.add_argument("--weights", type=str | None, help="checkpoint or shipped name to fine-tune")
@@ -319,7 +319,7 @@ class TrainCLI(LightningCLI):
         require(not other, "resume", f"{problem}: {advice}")
         folder = checkpoint.resolve().parent
         self.at_end = is_at_end(content, self.config.trainer)
-        finished = f"{checkpoint} has been trained to its end: {MORE}"
+        finished = f"{checkpoint} has already finished training: {MORE}"
         require(not self.at_end or folder.name == CHECKPOINTS, "resume", finished)
         logger = self.config.trainer.logger
         if logger and folder.name == CHECKPOINTS:
@@ -422,7 +422,7 @@ def train(args: Sequence[str]) -> TrainedRun | None:
     folder = Path(cli.trainer.log_dir or cli.trainer.default_root_dir)
     if cli.at_end:
         if cli.trainer.is_global_zero:
-            print(f"Nothing was trained: {cli.resume} has been trained to its end; {MORE}")
+            print(f"Nothing was trained: {cli.resume} has already finished training; {MORE}")
         if has_results(folder):
             return None
     with lock_run(cli.trainer), naming_disk_errors(folder):
