@@ -56,7 +56,7 @@ app.command(onboard)
 
 
 def main() -> None:
-    """Print the figures of a command."""
+    """Run the command that the arguments name, and print its figures."""
     try:
         command, bound, _ = app.parse_args(sys.argv[1:])
         figures: Figures = command(*bound.args, **bound.kwargs) or {}  # --help has none
@@ -202,9 +202,10 @@ def training_step(model: LitForecaster, batch: SceneBatch, repeats: int) -> tupl
 def core(*, repeats: PositiveInt = 10) -> Figures:
     """Compare the default attention with PyG's TransformerConv and plain dense attention: one thread, CPU ms.
 
-    130 nodes of 128 channels, 32 edges into each from its nearest neighbours, 8 heads; forward, and forward
-    with backward. Both graph layers get relative-pose features per edge (PyG projects them to keys and
-    values, trajpred to a bias); plain dense attention has no positions and is the lower bound.
+    Forward, and forward with backward, on scenes of 130 nodes with 128 channels and 8 heads; every node has
+    edges from its 32 nearest neighbours. Both graph layers get relative-pose features per edge (PyG projects
+    them to keys and values, trajpred to a bias); plain dense attention has no positions and is the lower
+    bound.
 
     Args:
         repeats: Number of runs; their median is reported.
@@ -314,45 +315,45 @@ def _mean(work: Callable[[Path], object], folders: list[Path], repeats: int) -> 
 
 
 def _reading(folders: list[Path], repeats: int) -> Figures:
-    """Measure the readers of trajpred and av2."""
+    """Measure reading a scenario with trajpred and with av2."""
     from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
     from av2.map.map_api import ArgoverseStaticMap
 
-    def av2(folder: Path) -> object:
+    def read_with_av2(folder: Path) -> object:
         tracks = load_argoverse_scenario_parquet(next(folder.glob("*.parquet")))
         return tracks, ArgoverseStaticMap.from_json(next(folder.glob("*.json")))
 
-    def only_map(folder: Path) -> object:
+    def read_map(folder: Path) -> object:
         return read_archive(next(folder.glob("*.json")))
 
-    ours = _mean(read_scenario, folders, repeats)
-    theirs = _mean(av2, folders, repeats)
+    trajpred_ms = _mean(read_scenario, folders, repeats)
+    av2_ms = _mean(read_with_av2, folders, repeats)
     return {
-        "read tracks and map, ms": ours,
-        "of which map, ms": _mean(only_map, folders, repeats),
-        "av2 reads tracks and map, ms": theirs,
-        "av2 / trajpred": theirs / ours,
+        "read tracks and map, ms": trajpred_ms,
+        "of which map, ms": _mean(read_map, folders, repeats),
+        "av2 reads tracks and map, ms": av2_ms,
+        "av2 / trajpred": av2_ms / trajpred_ms,
     }
 
 
 def _preparing(folders: list[Path], repeats: int) -> Figures:
-    """Measure raw files -> shard, filled with these scenarios repeatedly, and its size."""
+    """Measure encoding these scenarios and writing a full shard of them: ms and bytes per scenario."""
 
     def encode(folder: Path) -> dict[str, Any]:
         return encode_row(read_scenario(folder), heights=False)
 
     rows = [encode(folder) for folder in folders]
-    full = list(islice(cycle(rows), SHARD))
+    shard_rows = list(islice(cycle(rows), SHARD))
     encode_ms = _mean(encode, folders, repeats)
     with tempfile.TemporaryDirectory() as temporary:
         shard = Path(temporary) / "shard.arrow"
-        write_ms, _ = median_ms(partial(write_shard, shard, full), 3)
-        size = shard.stat().st_size
-    return {"prepare, ms": encode_ms + write_ms / SHARD, "stored, bytes": size / SHARD}
+        shard_ms, _ = median_ms(partial(write_shard, shard, shard_rows), 3)
+        shard_bytes = shard.stat().st_size
+    return {"prepare, ms": encode_ms + shard_ms / SHARD, "stored, bytes": shard_bytes / SHARD}
 
 
 def _loading(folders: list[Path], repeats: int) -> Figures:
-    """Measure store -> batch (reading, features, edges) in one worker, beside a training step."""
+    """Measure loading a batch (reading, features, edges) in one process, beside a training step."""
     batch_size = 32
     with tempfile.TemporaryDirectory() as temporary:
         raw = Path(temporary) / "raw" / "train"
@@ -363,11 +364,11 @@ def _loading(folders: list[Path], repeats: int) -> Figures:
         store = Path(temporary) / "store"
         prepare("argoverse2", raw.parent, store, workers=1, progress=False)
         data = SceneDataset(ScenarioStore(store, "train"), SceneConfig())
-        load_ms, _ = median_ms(partial(data.load, rows), repeats)
-        load_ms /= batch_size
+        batch_ms, _ = median_ms(partial(data.load, rows), repeats)
         half = batch_size // 2
-        step_ms, _ = training_step(make_model(DEFAULT), data.load(rows[:half]), min(repeats, 3))
-        step_ms /= half
+        half_step_ms, _ = training_step(make_model(DEFAULT), data.load(rows[:half]), min(repeats, 3))
+    load_ms = batch_ms / batch_size
+    step_ms = half_step_ms / half
     return {
         "store to batch, ms": load_ms,
         "training step per scenario, ms": step_ms,
