@@ -136,7 +136,10 @@ class ScenarioBatch:
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
-    """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis; numbers are equal."""
+    """Concatenate arrays, ragged arrays, or dataclasses of them along their first axis.
+
+    An integer, which all parts have in common, stays.
+    """
     first = parts[0]
     if isinstance(first, int):
         return first

@@ -79,9 +79,8 @@ def record_of(shard: Path) -> Path:
 
 def sealed(values: dict[str, Any]) -> str:
     """Serialise ``values`` with their checksum."""
-    content = json.dumps(values, indent=1) + "\n"
-    signed: dict[str, Any] = {"crc32": zlib.crc32(content.encode())}
-    return json.dumps(signed | values, indent=1) + "\n"
+    signed: dict[str, Any] = {"crc32": zlib.crc32(_text(values).encode())}
+    return _text(signed | values)
 
 
 def unsealed(text: str) -> dict[str, Any]:
@@ -93,6 +92,10 @@ def unsealed(text: str) -> dict[str, Any]:
     if sealed(values) != text:
         raise ValueError("its checksum is wrong")
     return values
+
+
+def _text(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=1) + "\n"
 
 
 # --------------------------------------------------------------------------------------------------- manifest
