@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from pydoc import locate
 from typing import Any, get_args
 
 import pytest
@@ -17,7 +19,8 @@ MODELS = ROOT / "configs" / "model"
 CONFIGS = sorted(MODELS.glob("*.yaml"))
 DEFAULT_MODEL = yaml.safe_load((MODELS / "small.yaml").read_text())["model"]
 HEADS = ("mlp", "lstm", "attention")
-DROPOUTS = ("dropout", "edge_dropout")
+#: Settings of any encoder or decoder that accepts them.
+SMALL = {"dim": 16, "heads": 2, "dropout": 0.0, "edge_dropout": 0.0}
 
 
 def _systems() -> list[Any]:
@@ -43,12 +46,10 @@ def small_settings(path: Path, layers: int = 2, heads: int = 2, **decoder: Any) 
     config.setdefault("decoder", {"class_path": "trajpred.model.ModeDecoder"})
     for part in (config["encoder"], config["decoder"]):
         arguments = part.setdefault("init_args", {})
-        arguments["dim"] = 16
-        if "heads" in arguments:
-            arguments["heads"] = 2
-        for name in DROPOUTS:
-            if name in arguments:
-                arguments[name] = 0.0
+        accepted = inspect.signature(locate(part["class_path"])).parameters
+        for name, value in SMALL.items():
+            if name in accepted or name in arguments:
+                arguments[name] = value
     config["encoder"]["init_args"] |= {"layers": layers, "heads": heads}
     config["decoder"]["init_args"] |= decoder
     return config

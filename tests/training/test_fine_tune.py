@@ -90,11 +90,11 @@ def test_what_the_user_sets_wins_as_long_as_all_weights_are_used(
     own = config_of(f"--data.store={slow_store}").model.forecaster
     assert (own.step_s, own.history) == (0.4, 12), "without weights, the model has the steps of the data"
     for wrong, sentence in {
-        f"--config={CONFIGS / 'model/small.yaml'}": r"\(model.encoder.dim is 128, theirs 48; ",
+        "--model.encoder.dim=64 --model.decoder.dim=64": r"\(model.encoder.dim is 64, theirs 48; ",
         "--model.encoder.layers=1": r"14 of its 181 weights .* \(model.encoder.layers is 1, theirs 2\)",
         "--model.step_s=0.4": r"model.step_s is 0.4, theirs 0.1: leave it out, the data are resampled",
     }.items():
-        rejects(f"^argoverse-nano: .*{sentence}", config_of, wrong, "--weights=argoverse-nano", data)
+        rejects(f"^argoverse-nano: .*{sentence}", config_of, *wrong.split(), "--weights=argoverse-nano", data)
 
 
 def test_weights_import_nothing(store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
