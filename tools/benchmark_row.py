@@ -301,7 +301,7 @@ def table(*results: Path) -> None:
 def mean_of(seeds: Sequence[Evaluation]) -> Interval:
     """Compute the mean minFDE6 of moving agents over the seeds, with its interval over recordings."""
     paired = pairs(seeds, "moving")
-    return paired.intervals({"minFDE6": paired.values["minFDE6"].mean(axis=0)})["minFDE6"]
+    return paired.possible_intervals({"minFDE6": paired.values["minFDE6"].mean(axis=0)})["minFDE6"]
 
 
 def costs(seeds: Sequence[Evaluation]) -> list[str]:

@@ -61,8 +61,9 @@ def test_interval_of_a_fraction_is_that_of_the_binomial_law() -> None:
 
 def test_bounds_are_possible_values() -> None:
     """Three scenes say little, so that intervals are wide: not beyond what a fraction or an error can be."""
-    names = ["a", "b", "c"]
-    table = pa.table({"scenario_id": names, "MR6": [1.0, 1.0, 0.0], "minFDE6": [9.0, 0.1, 0.1]})
+    facts = {"scenario_id": ["a", "b", "c"], "count": [1, 1, 1], "ids": [1, 2, 3]}
+    values = {"MR6": [1.0, 1.0, 0.0], "minFDE6": [9.0, 0.1, 0.1], "minFDE1": [9.0, 9.0, 9.0]}
+    table = pa.table(facts | values)
     columns = {column.title: column for column in columns_of("displacement")}
     cells = summary(table, columns=[columns["MR6"], columns["minFDE6"]])[EVERY]
     missed = cells[columns["MR6"]].interval
@@ -70,6 +71,12 @@ def test_bounds_are_possible_values() -> None:
     assert (missed.low, missed.high) == (0.0, 1.0)
     assert error.low == 0.0
     assert error.high > 9.0
+    few = Evaluation("few", "val", 3, {}, {}, {"focal": table})
+    compared = interval_table({"few": [few]})
+    shown = dict(zip(compared.head, compared.rows[0], strict=True))
+    assert shown["MR6"] == f"{missed}" == "0.67 [0.00, 1.00]"
+    assert shown["minFDE6"] == f"{error}"
+    assert shown["minFDE1"] == "9.00"
 
 
 def test_errors_after_other_seconds_are_not_compared() -> None:
@@ -195,7 +202,7 @@ def test_recipes_are_rows_with_the_range_over_seeds_and_differences_from_the_fir
     assert table["base"]["minFDE6"] == "5.00"
     assert table["base"]["MR6"] == "-"
     assert cells(format_table([base]))["base"] == table["base"]
-    assert intervals["small, 3 seeds"]["minFDE6"] == "2.00 [2.00, 2.00]"
+    assert intervals["small, 3 seeds"]["minFDE6"] == "2.00"
     assert intervals["small, 3 seeds"]["minFDE6 against base"] == "-3.00 [-10.01, +4.01]"
     assert intervals["base"]["minFDE6 against base"] == "-"
 

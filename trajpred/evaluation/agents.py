@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from trajpred.data.forecast import SAME_PROBABILITY, Forecast
-from trajpred.data.geometry import Pose, norm, relative_pose, wrap_angle
+from trajpred.data.geometry import Pose, last_step, norm, relative_pose, wrap_angle
 from trajpred.data.motion import heading_known, steady_heading
 from trajpred.data.scenario import Scenario
 from trajpred.data.splits import GROUPS
@@ -98,7 +98,7 @@ def _truth(scenario: Scenario, steps: int) -> dict[str, NDArray[Any]]:
 
     is_visible = tracks.valid[:, now]
     distance = norm(position[:, None] - tracks.position[None, is_visible, now])
-    last = np.where(valid, np.arange(steps), 0).max(axis=1, initial=0)
+    last = last_step(valid)
     end_at_constant_velocity = position + velocity * ((last + 1) * scenario.step_s)[:, None]
     frame = Pose(position[:, None], heading[:, None])
     local = relative_pose(Pose(target, target_heading), frame)
@@ -137,7 +137,7 @@ def manoeuvres(
         valid: ``[A, F]``.
     """
     row = np.arange(len(valid))
-    last = np.where(valid, np.arange(valid.shape[1]), 0).max(axis=1, initial=0)
+    last = last_step(valid)
     x, y = future[row, last].T
     turned = wrap_angle(heading[row, last])
     farthest = np.where(valid, norm(future), 0.0).max(axis=1, initial=0.0)
@@ -192,8 +192,6 @@ class ScoredAgents(Futures):
         """Match forecasts with true futures.
 
         Args:
-            scenarios: scenarios with futures.
-            forecasts: one forecast per scenario.
             joint: whether forecasts whose agents share their probabilities are joint.
 
         Raises: DataError if a forecast is longer than its scenario or not finite, or if numbers of steps or

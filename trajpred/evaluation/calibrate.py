@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -49,18 +49,7 @@ class Sample(NamedTuple):
 
     def select(self, rows: NDArray[np.bool_]) -> Sample:
         """Select the agents ``rows`` ``[A]``."""
-        return Sample(
-            probability=self.probability[rows],
-            best=self.best[rows],
-            score=self.score[rows],
-            object_type=self.object_type[rows],
-        )
-
-    @classmethod
-    def concatenate(cls, samples: Sequence[Sample]) -> Sample:
-        """Join several samples."""
-        columns = zip(*samples, strict=True)
-        return cls(*map(np.concatenate, columns))
+        return Sample._make(values[rows] for values in self)
 
 
 @dataclass(frozen=True)
@@ -160,8 +149,8 @@ def _fit(
 
 def _calibration_error(sample: Sample, temperature: float) -> float:
     """Compute the expected calibration error with a temperature."""
-    p = apply_temperature(sample.probability, temperature)
-    return reliability(p, sample.best).expected_calibration_error
+    bins, excess = reliability(apply_temperature(sample.probability, temperature), sample.best)
+    return float(np.abs(np.bincount(bins.ravel(), excess.ravel())).sum() / bins.size)
 
 
 def _likelihood_loss(sample: Sample, temperature: float) -> float:
@@ -191,15 +180,12 @@ def _collect(
         sample = Sample(agents.probability, best_modes(agents), score, agents.object_type)
         member = agents.member[group]
         samples.append(sample.select(member))
-        third = np.array([_third(recordings[scenario.scenario_id]) for scenario in scenarios])
+        drawn = np.array([draw(recordings[scenario.scenario_id], CALIBRATION_PART) for scenario in scenarios])
+        third = (drawn * len(PARTS)).astype(np.int64)
         thirds.append(third[agents.scene[member]])
     require(bool(samples), "split", "has no scenario with a future")
-    return Sample.concatenate(samples), np.concatenate(thirds), horizons
-
-
-def _third(recording: str) -> int:
-    """Return the part of a recording's scenarios, index into :data:`PARTS`."""
-    return int(draw(recording, CALIBRATION_PART) * len(PARTS))
+    columns = zip(*samples, strict=True)
+    return Sample._make(map(np.concatenate, columns)), np.concatenate(thirds), horizons
 
 
 def _write(content: dict[str, Any], out: Path, found: CalibrationResult, facts: dict[str, Any]) -> None:

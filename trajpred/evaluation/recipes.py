@@ -63,9 +63,7 @@ def _by_place(runs: Sequence[tuple[Evaluation, Path]]) -> dict[str, list[Evaluat
     Raises: DataError if the files are equal.
     """
     for name_of in (lambda file: file.parent, lambda file: file):
-        placed: dict[str, list[Evaluation]] = {}
-        for result, file in runs:
-            placed[f"{result.recipe} ({name_of(file)})"] = [result]
+        placed = {f"{result.recipe} ({name_of(file)})": [result] for result, file in runs}
         if len(placed) == len(runs):
             return placed
     names = " and ".join(result.predictor for result, _ in runs)
@@ -73,7 +71,6 @@ def _by_place(runs: Sequence[tuple[Evaluation, Path]]) -> dict[str, list[Evaluat
 
 
 def _require_same_data(first: Evaluation, second: Evaluation) -> None:
-    """Raise :class:`DataError` if the evaluations are of different data."""
     if _data_of(first) != _data_of(second):
         names = f"{first.predictor} and {second.predictor}"
         data = f"{_data_of(first)} and {_data_of(second)}"
@@ -151,7 +148,7 @@ def interval_table(recipes: Recipes, group: str = "focal") -> Table:
         means = {name: paired.values[name][start:end].mean(axis=0) for name in names}
         start = end
         row: Row = {"predictor": _with_count(titles[recipe], seeds)}
-        for name, interval in paired.intervals(means).items():
+        for name, interval in paired.possible_intervals(means).items():
             row[name] = f"{interval}"
         if rows:
             differences = {name: means[name] - first[name] for name in names}

@@ -227,10 +227,7 @@ class Evaluation:
         Raises: DataError if they are not recorded.
         """
         if by_agent and self.agents is not None:
-            scene_columns = [name for name in SCENE if name in self.agents.column_names]
-            rows = members(
-                self.agents, group, ["scenario_id", "track_id", *scene_columns, *compared_in(self.agents)]
-            )
+            rows = _compared_members(self.agents, group)
             return rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
         if group not in self.per_scenario:
             raise DataError(f"the result of {self.predictor} has no {group} agents by scenario")
@@ -264,11 +261,17 @@ def joint_means(scenes: pa.Table) -> dict[str, dict[str, float]]:
     return means
 
 
+def _compared_members(agents: pa.Table, group: str) -> pa.Table:
+    """Select a group's agents with a forecast, and the columns of their scenario and of compared metrics."""
+    scene_columns = [name for name in SCENE if name in agents.column_names]
+    return members(agents, group, ["scenario_id", "track_id", *scene_columns, *compared_in(agents)])
+
+
 def _per_scenario(agents: pa.Table, group: str) -> pa.Table:
     """Average the compared metrics over each scenario's agents; scenarios without agents are omitted."""
     names = compared_in(agents)
-    scene_columns = [name for name in SCENE if name in agents.column_names]
-    rows = members(agents, group, ["scenario_id", "track_id", *scene_columns, *names])
+    rows = _compared_members(agents, group)
+    scene_columns = [name for name in SCENE if name in rows.column_names]
     aggregates = [
         ("track_id", "list"),
         *((name, "min") for name in scene_columns),
@@ -322,7 +325,6 @@ def _write_tables(path: Path, evaluations: Sequence[Evaluation]) -> None:
 
 
 def _to_text(evaluation: Evaluation) -> str:
-    """Format the summary of an evaluation as JSON."""
     lines = [f'"schema": {VERSION}']
     for attribute in fields(Evaluation):
         name = attribute.name

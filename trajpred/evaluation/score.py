@@ -33,14 +33,7 @@ from trajpred.evaluation.origin import environment, store_facts
 from trajpred.evaluation.results import Evaluation
 from trajpred.evaluation.table import FACTS, agent_field
 from trajpred.evaluation.updates import score_streams
-from trajpred.metrics import (
-    METRICS,
-    Column,
-    agent_metrics,
-    columns_of,
-    headline,
-    metrics_of,
-)
+from trajpred.metrics import METRICS, Column, agent_metrics, columns_of, headline, metrics_of
 from trajpred.metrics.calibration import laplace_levels
 from trajpred.metrics.registry import MODES
 from trajpred.predictors.checkpoint import code_of
@@ -77,14 +70,10 @@ def evaluate(
     Args:
         predictor: a model, a baseline, a predictions file or an ensemble; with a
             :class:`~trajpred.predictors.derived.StreamedPredictor`, also the metrics of updates.
-        store: the split.
-        batch_size: scenarios at once per process.
-        limit: only the first ``limit`` scenarios.
+        batch_size, limit, workers, progress: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         plausibility: also compute plausibility and calibration, which takes longer.
-        workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
         check_with_av2: also compute the metrics with av2's own functions, and compare.
         complete: score the agents that the predictor leaves out as predicted at constant velocity.
-        progress: show a progress bar.
 
     Raises:
         DataError: no scenario has a recorded future, scenarios differ in length, or the predictor forecasts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -112,10 +112,14 @@ def whole_columns(agents: pa.Table) -> list[Column]:
     return [column for column in columns_in(agents) if column.ahead is None and column.after is None]
 
 
-def compared_in(agents: pa.Table) -> list[str]:
+def compared_columns() -> list[Column]:
     """List the columns by which evaluations are compared: headline metrics, and changes between updates."""
-    names = [column.name for column in headline() + columns_of("streaming")]
-    return [name for name in names if name in agents.column_names]
+    return headline() + columns_of("streaming")
+
+
+def compared_in(agents: pa.Table) -> list[str]:
+    """List the names of the :func:`compared_columns` of a table."""
+    return [column.name for column in compared_columns() if column.name in agents.column_names]
 
 
 def members(agents: pa.Table, group: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -134,8 +138,7 @@ def fact_names(by: Sequence[str]) -> list[str]:
 
 def numbers(table: pa.Table, name: str) -> NDArray[np.float64]:
     """Return a column, NaN where it is null."""
-    values: NDArray[np.float64] = table[name].cast(pa.float64(), safe=False).to_numpy()
-    return values
+    return table[name].cast(pa.float64(), safe=False).to_numpy()
 
 
 def parts(agents: pa.Table, fact: str) -> tuple[NDArray[np.int64], list[str]]:
@@ -193,11 +196,8 @@ def summary(agents: pa.Table, facts: Sequence[str] = (), columns: Sequence[Colum
     cells: Summary = {}
     for key, interval, counted, least in zip(keys, ratios(total, weight), counts, smallest, strict=True):
         fact, name, column = key
-        if interval.low == interval.high:  # for example no misses: nothing is known of other agents
-            interval = Interval(interval.mean, np.nan, np.nan)
-        elif least == 0:  # an error cannot be negative
-            interval = _possible(interval, column.metric)
-        cells.setdefault((fact, name), {})[column] = Cell(int(counted), interval)
+        possible = _possible(interval, column.metric, least)
+        cells.setdefault((fact, name), {})[column] = Cell(int(counted), possible)
     return cells
 
 
@@ -215,23 +215,42 @@ def scene_cells(scenes: pa.Table, group: str) -> Cells:
     """Compute the means of the joint metrics over the joint scenes of a group, or over their actors."""
     metrics = metrics_of("joint")
     rows = scenes.filter((pc.field("group") == group) & pc.is_valid(pc.field(metrics[0].name)))
-    recording, R = _recordings(rows)
-    total = np.zeros((R, len(metrics)))
-    weight = np.zeros((R, len(metrics)))
-    for i, metric in enumerate(metrics):
-        actors = numbers(rows, metric.weight) if metric.weight else np.ones(len(rows))
-        total[:, i] = np.bincount(recording, numbers(rows, metric.name) * actors, R)
-        weight[:, i] = np.bincount(recording, actors, R)
+    values = {metric.name: numbers(rows, metric.name) for metric in metrics}
+    weights = [numbers(rows, metric.weight) if metric.weight else np.ones(len(rows)) for metric in metrics]
+    intervals = _weighted_means(rows, values, weights)
     cells: Cells = {}
-    for metric, interval in zip(metrics, ratios(total, weight), strict=True):
-        cells[Column(metric)] = Cell(len(rows), _possible(interval, metric))
+    for metric in metrics:
+        least = values[metric.name].min(initial=0.0)
+        cells[Column(metric)] = Cell(len(rows), _possible(intervals[metric.name], metric, least))
     return cells
 
 
-def _possible(interval: Interval, metric: Metric) -> Interval:
-    """Keep the bounds of an error at 0 or above, and of a fraction at 1 or below."""
+def _possible(interval: Interval, metric: Metric, least: float) -> Interval:
+    """Keep the bounds of an error at 0 or above, and of a fraction at 1 or below; omit equal bounds.
+
+    Args:
+        least: the least value, or sum of values; metrics of other packages may be negative.
+    """
+    if interval.low == interval.high:  # for example no misses: nothing is known of other agents
+        return Interval(interval.mean, np.nan, np.nan)
+    if least < 0:
+        return interval
     high = interval.high if metric.unit else min(interval.high, 1.0)
     return interval._replace(low=max(interval.low, 0.0), high=high)
+
+
+def _weighted_means(
+    rows: pa.Table, values: Mapping[str, NDArray[np.float64]], weights: Sequence[NDArray[Any]]
+) -> dict[str, Interval]:
+    """Compute the weighted mean of each of ``values`` ``[N]``; rows without a value do not count."""
+    recording, R = _recordings(rows)
+    total = np.zeros((R, len(values)))
+    weight = np.zeros((R, len(values)))
+    for column, (of_rows, given) in enumerate(zip(values.values(), weights, strict=True)):
+        counted = given * ~np.isnan(of_rows)
+        total[:, column] = np.bincount(recording, np.nan_to_num(of_rows) * counted, R)
+        weight[:, column] = np.bincount(recording, counted, R)
+    return dict(zip(values, ratios(total, weight), strict=True))
 
 
 def _recordings(rows: pa.Table) -> tuple[NDArray[np.int64], int]:
@@ -317,10 +336,9 @@ def calibration_errors(agents: pa.Table) -> dict[str, Cell]:
         for count in np.unique(modes):
             rows = np.flatnonzero(modes == count)
             values = probability.take(pa.array(rows)).flatten().to_numpy().reshape(len(rows), count)
-            bins, excess, number = reliability(values, best[rows], BINS, top_only)
-            at = np.repeat(scene[rows], number)
-            np.add.at(sums, (at, bins), excess)
-            np.add.at(sums[:, BINS], at, 1.0)
+            bins, excess = reliability(values, best[rows], BINS, top_only)
+            np.add.at(sums, (scene[rows][:, None], bins), excess)
+            np.add.at(sums[:, BINS], scene[rows], bins.shape[1])
         drawn = np.concatenate((sums.sum(axis=0)[None], resampled(sums)))
         with np.errstate(invalid="ignore"):  # without agents
             error = np.abs(drawn[:, :BINS]).sum(axis=1) / drawn[:, BINS]
@@ -341,16 +359,18 @@ class Pairs(NamedTuple):
     agents: NDArray[np.int64]
     values: dict[str, NDArray[np.float64]]
 
-    def intervals(self, values: dict[str, NDArray[np.float64]]) -> dict[str, Interval]:
+    def intervals(self, values: Mapping[str, NDArray[np.float64]]) -> dict[str, Interval]:
         """Compute the mean over agents for each of ``values`` ``[N]``; rows without a value do not count."""
-        scene, S = _recordings(self.rows)
-        total = np.zeros((S, len(values)))
-        weight = np.zeros((S, len(values)))
-        for column, of_rows in enumerate(values.values()):
-            agents = self.agents * ~np.isnan(of_rows)
-            total[:, column] = np.bincount(scene, np.nan_to_num(of_rows) * agents, S)
-            weight[:, column] = np.bincount(scene, agents, S)
-        return dict(zip(values, ratios(total, weight), strict=True))
+        return _weighted_means(self.rows, values, [self.agents] * len(values))
+
+    def possible_intervals(self, metrics: Mapping[str, NDArray[np.float64]]) -> dict[str, Interval]:
+        """Compute :meth:`intervals` of metrics, not of differences: within the values that they can have."""
+        columns = {column.name: column for column in compared_columns()}
+        possible: dict[str, Interval] = {}
+        for name, interval in self.intervals(metrics).items():
+            least = float(np.nanmin(metrics[name], initial=0.0))
+            possible[name] = _possible(interval, columns[name].metric, least)
+        return possible
 
 
 def pairs(evaluations: Sequence[Evaluation], group: str) -> Pairs:

@@ -84,10 +84,7 @@ def score_update(scenario: Scenario, update: Update, before: Update | None = Non
     """Compute :func:`update_columns` ``[A, M]`` of all tracks of a recording.
 
     Errors are over the forecast's recorded steps. NaN for tracks not forecast or not visible at that step;
-    changes are also NaN if the track was not visible at the previous update.
-
-    Args:
-        before: the previous update.
+    changes are also NaN if the track was not visible at the previous update, ``before``.
     """
     step, forecast = update
     tracks = scenario.tracks

@@ -273,8 +273,7 @@ def _distance(expected: Forecast, onboard: Forecast) -> NDArray[np.float64]:
     if len(expected.track_id) != len(onboard.track_id) or (order < 0).any():
         raise DataError("the bundle predicts other agents than the model", field="track_id")
     difference = expected.trajectory - onboard.trajectory[order]
-    distance: NDArray[np.float64] = norm(difference).max(axis=(1, 2))
-    return distance
+    return norm(difference).max(axis=(1, 2))
 
 
 def _focal_min_fde(scenario: Scenario, forecast: Forecast) -> float | None:

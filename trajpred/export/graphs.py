@@ -45,10 +45,7 @@ FIELDS = {
     "agent": ("history", "object_type", *(f"agent_{name}" for name in AGENT_STATE)),
     "lane": ("lane_token", "lane_position", "lane_heading", "lane_eigenvectors"),
 }
-_ROWS = (
-    Port("agent_row", "int64", ("a",), ""),
-    Port("lane_row", "int64", ("l",), ""),
-)
+_ROWS = (Port("agent_row", "int64", ("a",), ""), Port("lane_row", "int64", ("l",), ""))
 
 
 def _edge_ports() -> tuple[Port, ...]:

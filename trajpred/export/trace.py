@@ -101,7 +101,6 @@ def to_onnx(module: nn.Module, name: str, sizes: Mapping[str, int], opset: int) 
 
     Args:
         sizes: values of the letters in the signature's shapes; missing scene sizes stay dynamic.
-        opset: ONNX opset.
 
     Raises: DataError that names the module and the operation that cannot be traced or converted.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,38 +28,23 @@ MAX_TEMPERATURE = 1e3
 MIN_COUNT = 100
 
 
-class Reliability(NamedTuple):
-    """How often modes are the best, for expected calibration errors.
-
-    Attributes:
-        bins: ``[N]`` bin of each mode, by probability.
-        excess: ``[N]``, 1 for best modes, else 0, minus the probability.
-        modes: number of modes per agent.
-    """
-
-    bins: NDArray[np.int64]
-    excess: NDArray[np.float64]
-    modes: int
-
-    @property
-    def expected_calibration_error(self) -> float:
-        """``Σ_b n_b / n |frequency_b - probability_b|`` (Guo et al. 2017, "On Calibration of Modern Neural
-        Networks", equation 3); NaN without modes."""
-        if not len(self.bins):
-            return float("nan")
-        return float(np.abs(np.bincount(self.bins, self.excess)).sum() / len(self.bins))
-
-
 def reliability(
     probability: NDArray[np.float64], best: NDArray[np.int64], bins: int = 10, top_only: bool = False
-) -> Reliability:
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sort modes into ``bins`` of equal width by probability, and record which are the best.
+
+    The expected calibration error ``Σ_b n_b / n |frequency_b - probability_b|`` is the sum over the bins of
+    the absolute sum of the excess, divided by the number of modes (Guo et al. 2017, "On Calibration of Modern
+    Neural Networks", equation 3).
 
     Args:
         probability: ``[A, K]`` in [0, 1].
         best: ``[A]`` each agent's best mode.
         top_only: count only each agent's most probable mode (confidence and accuracy, as in Guo et al.; ties
             go to the first) instead of all modes.
+
+    Returns: the bin of each mode ``[A, K]``, or ``[A, 1]``; and its excess, 1 for best modes, else 0, minus
+        the probability.
 
     Raises: DataError if a probability is negative or not finite.
     """
@@ -71,7 +55,7 @@ def reliability(
         probability = np.take_along_axis(probability, top, 1)
         is_best = np.take_along_axis(is_best, top, 1)
     index = np.clip((probability * bins).astype(np.int64), 0, bins - 1)
-    return Reliability(index.ravel(), (is_best - probability).ravel(), probability.shape[1])
+    return index, is_best - probability
 
 
 def fit_temperature(logits: NDArray[np.float64], best: NDArray[np.int64]) -> float:
@@ -236,22 +220,16 @@ class ConformalRegions:
 
     def covered(self, score: NDArray[np.float64], object_type: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return whether the truth is in the region: ``[A, H]`` for ``score`` ``[A, H]``, False where NaN."""
-        inside: NDArray[np.bool_] = score <= self.radius[object_type]
-        return inside
+        return score <= self.radius[object_type]
 
     def to_json(self) -> str:
         """Serialise as a JSON object; an infinite radius is null."""
         radius = self.radius.astype(object)
         radius[~np.isfinite(self.radius)] = None
-        types: dict[str, dict[str, list[float | None]]] = {}
-        for row, name in enumerate(OBJECT_TYPES):
-            types[name] = {"radius_m": radius[row].tolist(), "count": self.count[row].tolist()}
-        regions = {
-            "coverage": self.coverage,
-            "horizons_s": self.horizons_s.tolist(),
-            "object_types": types,
-        }
-        return json.dumps(regions)
+        rows = zip(OBJECT_TYPES, radius.tolist(), self.count.tolist(), strict=True)
+        types = {name: {"radius_m": metres, "count": count} for name, metres, count in rows}
+        horizons = self.horizons_s.tolist()
+        return json.dumps({"coverage": self.coverage, "horizons_s": horizons, "object_types": types})
 
     @classmethod
     def from_json(cls, text: str) -> ConformalRegions:
@@ -259,15 +237,10 @@ class ConformalRegions:
         try:
             record = json.loads(text)
             horizons = np.array(record["horizons_s"], np.float64)
-            radius_m: list[list[float | None]] = []
-            counts: list[int] = []
-            for name in OBJECT_TYPES:
-                row = record["object_types"][name]
-                radius_m.append(row["radius_m"])
-                counts.append(row["count"])
-            radius = np.array(radius_m, np.float64)  # null becomes NaN
+            rows = [record["object_types"][name] for name in OBJECT_TYPES]
+            radius = np.array([row["radius_m"] for row in rows], np.float64)  # null becomes NaN
             radius[np.isnan(radius)] = np.inf
-            count = np.array(counts, np.int64)
+            count = np.array([row["count"] for row in rows], np.int64)
             return cls(as_number(record["coverage"], "coverage"), horizons, radius, count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are not conformal regions ({error!r})", field="regions") from None

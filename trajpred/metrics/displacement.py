@@ -49,10 +49,7 @@ class Errors(NamedTuple):
 
     def top(self, k: int | None) -> Errors:
         """Select the ``k`` most probable modes, or all if there are fewer or ``k`` is None."""
-        top: dict[str, Tensor] = {}
-        for name, values in self._asdict().items():
-            if values is not None:
-                top[name] = values[:, :k]
+        top = {name: values[:, :k] for name, values in self._asdict().items() if values is not None}
         return Errors(**top)
 
 
@@ -79,9 +76,7 @@ def mode_errors(
         errors["final_heading"] = error.take_along_dim(last_step(valid)[:, None, None], 2)[..., 0]
     certain = probability.isfinite().all(1, keepdim=True)
     order = by_probability(probability)
-    ranked: dict[str, Tensor] = {}
-    for name, values in errors.items():
-        ranked[name] = values.where(certain, nan).take_along_dim(order, 1)
+    ranked = {name: values.where(certain, nan).take_along_dim(order, 1) for name, values in errors.items()}
     return Errors(**ranked)
 
 
@@ -227,14 +222,12 @@ class Matched(NamedTuple):
 
     def displacement(self) -> NDArray[np.float64]:
         """Return the mean distance ``[A]`` of matched modes."""
-        mean: NDArray[np.float64] = self._to_partner().mean(axis=1)
-        return mean
+        return self._to_partner().mean(axis=1)
 
     def weighted_displacement(self) -> NDArray[np.float64]:
         """Return the distance ``[A]`` of matched modes, weighted by the mean of their two probabilities."""
         weight = self.before + self.after
-        mean: NDArray[np.float64] = (weight * self._to_partner()).sum(axis=1) / weight.sum(axis=1)
-        return mean
+        return (weight * self._to_partner()).sum(axis=1) / weight.sum(axis=1)
 
     def switched(self) -> NDArray[np.float64]:
         """Return 1 where the partner of the most probable mode is not the most probable one, else 0: ``[A]``.
@@ -247,8 +240,7 @@ class Matched(NamedTuple):
 
     def probability_change(self) -> NDArray[np.float64]:
         """Return the total variation distance ``[A]`` of the matched probabilities, 0 to 1."""
-        change: NDArray[np.float64] = np.abs(self.after - self.before).sum(axis=1) / 2
-        return change
+        return np.abs(self.after - self.before).sum(axis=1) / 2
 
     def _to_partner(self) -> NDArray[np.float64]:
         return np.take_along_axis(self.distance, self.partner[..., None], 2)[..., 0]
@@ -296,8 +288,7 @@ def assignment(cost: NDArray[np.float64]) -> NDArray[np.int64]:
     total = np.zeros((len(cost), len(candidates)), cost.dtype)
     for row in range(K):
         total += cost[:, row, candidates[:, row]]
-    cheapest: NDArray[np.int64] = candidates[np.argmin(total, axis=1)]
-    return cheapest
+    return candidates[np.argmin(total, axis=1)]
 
 
 def _most_probable(

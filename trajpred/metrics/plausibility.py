@@ -86,8 +86,7 @@ def wrong_way(
     against = np.zeros(moving.shape, np.bool_)
     against[moving] = _against_all_lanes(trajectory[moving], heading[moving], lane_map)
     seconds = against.cumsum(axis=-1) * step_s
-    reached: NDArray[np.bool_] = seconds > WRONG_WAY_S - step_s / 2  # timestamps jitter
-    return reached
+    return seconds > WRONG_WAY_S - step_s / 2  # timestamps jitter
 
 
 def _against_all_lanes(

@@ -207,8 +207,7 @@ class OnboardEncoder:
     def run(self, graph: str, values: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
         """Run a graph and return its outputs in order; ``values`` may hold more than its inputs."""
         feed = {name: values[name] for name in self._inputs[graph]}
-        outputs: list[NDArray[np.float32]] = self._sessions[graph].run(None, feed)
-        return outputs
+        return self._sessions[graph].run(None, feed)
 
     def _padded(self, agents: AgentFeatures, lanes: SelectedLanes) -> dict[str, NDArray[Any]]:
         """Return the inputs of encoder and decoder, padded to the bundle's sizes or to at least one lane."""

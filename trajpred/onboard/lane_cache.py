@@ -14,13 +14,7 @@ from trajpred.errors import DataError, require, within
 from trajpred.features.agents import AgentFeatures
 from trajpred.features.config import FeatureConfig
 from trajpred.features.lane_paths import Routes
-from trajpred.features.lanes import (
-    LaneLines,
-    LaneShapes,
-    lane_topology,
-    lanes_near,
-    topology_among,
-)
+from trajpred.features.lanes import LaneLines, LaneShapes, lane_topology, lanes_near, topology_among
 
 #: The lane encoder's inputs, which are also fields of :class:`LaneShapes`.
 LANE_INPUTS = ("points", "kind", "is_intersection", "marks")

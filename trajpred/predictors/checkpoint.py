@@ -44,11 +44,9 @@ class ModelPredictor(Predictor):
     def __call__(self, scenarios: Sequence[Scenario]) -> list[Forecast]:
         if not scenarios:
             return []
-        results: list[Forecast] = []
         forecasts = self.forecast(self.on_model_steps(scenarios))
-        for forecast, scenario in zip(forecasts, scenarios, strict=True):
-            results.append(self._on_own_steps(forecast, scenario))
-        return results
+        pairs = zip(forecasts, scenarios, strict=True)
+        return [self._on_own_steps(forecast, scenario) for forecast, scenario in pairs]
 
     def on_model_steps(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
         """Resample scenarios whose time step differs from the model's."""

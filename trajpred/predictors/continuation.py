@@ -144,7 +144,8 @@ def _extend(scenario: Scenario, forecast: Forecast, draw: NDArray[np.float64], m
     valid = np.concatenate((tracks.valid, is_continued), axis=1)
 
     velocity = causal_velocity(position, valid, scenario.step_s)[:, -steps:]
-    heading = _headings(velocity, tracks.heading[:, -1:])
+    moves = norm(velocity) > STANDING_SPEED
+    heading = hold_last(direction(velocity), moves, tracks.heading[:, -1:])  # as before while stationary
     return replace(
         tracks,
         valid=valid,
@@ -152,12 +153,6 @@ def _extend(scenario: Scenario, forecast: Forecast, draw: NDArray[np.float64], m
         heading=np.concatenate((tracks.heading, np.where(is_continued, heading, 0.0)), axis=1),
         velocity=np.concatenate((tracks.velocity, velocity), axis=1),
     )
-
-
-def _headings(velocity: NDArray[np.float64], last: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the direction of travel ``[A, steps]``, or the previous one while an agent is stationary."""
-    moves = norm(velocity) > STANDING_SPEED
-    return hold_last(direction(velocity), moves, last)
 
 
 def _stationary(tracks: Tracks, step_s: float) -> NDArray[np.bool_]:

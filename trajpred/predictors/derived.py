@@ -270,10 +270,7 @@ def merge(forecasts: Sequence[Forecast], modes: int = 6) -> Forecast:
 
     def joined(name: str) -> NDArray[np.float64]:
         """Return the modes of all forecasts, one after another."""
-        parts: list[NDArray[np.float64]] = []
-        for forecast, row in zip(forecasts, rows, strict=True):
-            values = getattr(forecast, name)
-            parts.append(values[row])
+        parts = [getattr(forecast, name)[row] for forecast, row in zip(forecasts, rows, strict=True)]
         return np.concatenate(parts, axis=1)
 
     probability = joined("probability") / len(forecasts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,24 +40,9 @@ def without_map(scenario: Scenario) -> Scenario:
     return replace(scenario, map=LaneMap())
 
 
-def without_boundaries(scenario: Scenario) -> Scenario:
-    """Remove the boundaries of the lanes."""
-    return replace(scenario, map=scenario.map.without(["boundaries"]))
-
-
-def without_marks(scenario: Scenario) -> Scenario:
-    """Remove the marks between lanes."""
-    return replace(scenario, map=scenario.map.without(["marks"]))
-
-
-def without_crossings(scenario: Scenario) -> Scenario:
-    """Remove the pedestrian crossings."""
-    return replace(scenario, map=scenario.map.without(["crossings"]))
-
-
-def without_lane_types(scenario: Scenario) -> Scenario:
-    """Remove the types of the lanes."""
-    return replace(scenario, map=scenario.map.without(["lane_types"]))
+def without_attribute(scenario: Scenario, attribute: str) -> Scenario:
+    """Remove the lanes' ``boundaries``, ``marks`` or ``lane_types``, or the ``crossings``."""
+    return replace(scenario, map=scenario.map.without([attribute]))
 
 
 def without_classes(scenario: Scenario) -> Scenario:
@@ -163,10 +149,10 @@ def _nearest(scenario: Scenario) -> str:
 #: The perturbations by name, in the order of the tables.
 PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "no-map": without_map,
-    "no-boundaries": without_boundaries,
-    "no-marks": without_marks,
-    "no-crossings": without_crossings,
-    "no-lane-types": without_lane_types,
+    "no-boundaries": partial(without_attribute, attribute="boundaries"),
+    "no-marks": partial(without_attribute, attribute="marks"),
+    "no-crossings": partial(without_attribute, attribute="crossings"),
+    "no-lane-types": partial(without_attribute, attribute="lane_types"),
     "no-classes": without_classes,
     "derived-states": derived_states,
     "gap": gap,
@@ -175,7 +161,7 @@ PERTURBATIONS: dict[str, Callable[[Scenario], Scenario]] = {
     "slow-noise": slowly_noisy,
 }
 #: Perturbations whose name may be followed by a standard deviation in metres: ``noise:0.1``.
-SIZED: dict[str, Callable[[Scenario, float], Scenario]] = {"noise": noisy, "slow-noise": slowly_noisy}
+SIZED: dict[str, Callable[..., Scenario]] = {"noise": noisy, "slow-noise": slowly_noisy}
 #: What ``all`` stands for: each perturbation, and noise combinations of two quality levels of trackers.
 ALL = [*PERTURBATIONS, "noise:0.1", "noise:0.1+derived-states", "noise+derived-states"]
 #: Separator between names of perturbations applied together.
@@ -213,7 +199,7 @@ def _perturbation(name: str) -> Callable[[Scenario], Scenario]:
         metres = math.nan
     meant = f"{name!r}: the noise must be a number of metres, as in {base}:0.1"
     require(0 < metres < math.inf, "perturb", meant)
-    return lambda scenario: SIZED[base](scenario, metres)
+    return partial(SIZED[base], metres=metres)
 
 
 def _keep_states(scenario: Scenario, valid: NDArray[np.bool_]) -> Scenario:

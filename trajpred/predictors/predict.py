@@ -43,16 +43,11 @@ def predict(
     Returns the numbers of scenarios and tracks that were written.
 
     Args:
-        predictor: a model, a baseline, a predictions file or an ensemble.
-        store: the split.
         out: the file, ``.parquet``.
         agents: ``focal``, one track per scenario, for the single-agent challenge; ``scored``, all scored
             tracks including the focal one, for the multi-agent challenge, which needs joint futures; or
             ``all``, every predicted track with its own probabilities, which no challenge accepts.
-        batch_size: scenarios at once per process.
-        limit: only the first ``limit`` scenarios.
-        workers: as in :func:`~trajpred.predictors.predictor.forecast_store`.
-        progress: show a progress bar.
+        batch_size, limit, workers, progress: as in :func:`~trajpred.predictors.predictor.forecast_store`.
 
     Raises:
         DataError: the file is not ``.parquet``, the split contains no scenario, or scored agents are
@@ -101,8 +96,6 @@ def write_predictions(
     Returns the numbers of scenarios and tracks that were written.
 
     Args:
-        path: the file.
-        forecasts: one per scenario.
         digests: by scenario id.
         marginal: allow each track its own probabilities: :func:`read_predictions` reads such files, av2 does
             not.

@@ -49,7 +49,6 @@ class PredictionsFile:
     """The usable forecasts of a predictions file; see :func:`read_predictions`.
 
     Attributes:
-        path: the file.
         scenario_ids: all scenarios in the file, in file order.
         joint: by scenario, whether its tracks share their probabilities: mode k is then one joint mode.
         single: whether no scenario has more than one track, as in the single-agent challenge.
@@ -99,17 +98,14 @@ class PredictionsFile:
         """
         rows, last = last_observed(scenario)
         row_by_id = row_of(scenario.tracks.track_id[rows].tolist())
-        in_file: list[int] = []
-        in_scenario: list[int] = []
-        for i, name in enumerate(self._tracks_of(scenario)):
-            if name in row_by_id:
-                in_file.append(i)
-                in_scenario.append(row_by_id[name])
-        if not in_file:
+        names = enumerate(self._tracks_of(scenario))
+        pairs = [(i, row_by_id[name]) for i, name in names if name in row_by_id]
+        if not pairs:
             return no_forecast(scenario)
+        in_file, in_scenario = np.array(pairs).T
         rows = rows[in_scenario]
         last = last[in_scenario]
-        track = np.array(in_file) + self._range[scenario.scenario_id].start
+        track = in_file + self._range[scenario.scenario_id].start
         mode = self._tracks.start[track][:, None] + np.arange(self._tracks.modes[track[0]])
         row = self._tracks.row[mode][..., None]
         step = np.arange(self.steps(scenario.scenario_id))
@@ -239,8 +235,7 @@ class FilePredictor(Predictor):
 
 def misplaced(scenario: Scenario, forecast: Forecast) -> list[str]:
     """Describe tracks in another frame: no mode begins near their last observed position."""
-    row_by_id = row_of(scenario.tracks.track_id.tolist())
-    rows = np.array([row_by_id[name] for name in forecast.track_id.tolist()], np.int64)
+    rows = scenario.tracks.indices(forecast.track_id)
     last = scenario.last_seen[rows]
     away = norm(forecast.trajectory[:, :, 0] - scenario.tracks.position[rows, last][:, None]).min(axis=1)
     unseen_s = (scenario.num_observed - last) * scenario.step_s

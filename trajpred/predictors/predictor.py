@@ -71,11 +71,7 @@ Batch: TypeAlias = tuple[list[Scenario], list[Forecast]]
 
 
 class Job(NamedTuple):
-    """The work of every process: the predictor, and where its scenarios are.
-
-    Attributes:
-        labelled: leave out scenarios without a future.
-    """
+    """The work of every process of :func:`forecast_store`: the predictor, and where its scenarios are."""
 
     predictor: Predictor
     store: ScenarioStore

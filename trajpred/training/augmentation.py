@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajpred.data.batch import ScenarioBatch
-from trajpred.data.geometry import unit_vector
+from trajpred.data.geometry import last_step, unit_vector
 from trajpred.data.lane_map import LANE_TYPES
 from trajpred.data.motion import add_noise, correlated, derive_states
 from trajpred.data.ragged import rank_in_scene
@@ -271,7 +271,7 @@ def _truncate(
 ) -> AgentFeatures:
     """Mask the steps before a random step; the last tenth and the last observed state always stay."""
     T = agents.history.shape[1]
-    last = _last_step(agents)
+    last = last_step(agents.history[..., VALID] > 0)
     first = np.floor(where * max(1, T - T // 10))
     first = np.where(chance < config.truncate_history, np.minimum(first, last), 0)
     visible = np.arange(T) >= first[:, None]
@@ -287,15 +287,9 @@ def _add_gaps(
 ) -> AgentFeatures:
     """Mask a run of steps; half of the gaps end right before the last observed state, which always stays."""
     T = agents.history.shape[1]
-    last = _last_step(agents)
+    last = last_step(agents.history[..., VALID] > 0)
     end = np.where(where < 0.5, last, np.floor((2 * where - 1) * last))[:, None]
     start = end - np.ceil(length * _LONGEST_GAP * T)[:, None]
     steps = np.arange(T)
     hidden = (steps >= start) & (steps < end) & (chance < config.gap)[:, None]
     return replace(agents, history=agents.history * ~hidden[..., None])
-
-
-def _last_step(agents: AgentFeatures) -> NDArray[np.int64]:
-    """Return the last observed step ``[A]``."""
-    steps = np.arange(agents.history.shape[1])
-    return np.where(agents.history[..., VALID] > 0, steps, 0).max(axis=1, initial=0)

@@ -21,14 +21,7 @@ from trajpred.model.scene_decoder import Prediction, SceneDecoder
 from trajpred.model.scene_encoder import TokenEncoder
 from trajpred.training import distributed
 from trajpred.training.checkpoint_io import warn
-from trajpred.training.losses import (
-    Labels,
-    LossConfig,
-    add_auxiliary,
-    as_mean,
-    group_losses,
-    joint_losses,
-)
+from trajpred.training.losses import Labels, LossConfig, add_auxiliary, as_mean, group_losses, joint_losses
 from trajpred.training.optimizer import FiniteGuard, OptimizerConfig, configure
 
 #: Checkpoint key for the states of torch's random generators, by process and type of device.

@@ -96,12 +96,7 @@ def last_checkpoint(trainer: pl.Trainer) -> Path:
 
 
 def is_at_end(content: dict[str, Any], trainer: Namespace) -> bool:
-    """Return whether the training of a checkpoint has reached its last epoch or step, as the loop decides.
-
-    Args:
-        content: of the checkpoint.
-        trainer: the settings ``trainer``.
-    """
+    """Return whether a checkpoint has reached the trainer's last epoch or step, as the loop decides."""
     epochs = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     if trainer.max_epochs is not None and 0 <= trainer.max_epochs <= epochs:
         return True
@@ -383,11 +378,7 @@ class TrainCLI(LightningCLI):
 
 
 def with_run_folder(loggers: Any) -> Any:
-    """Put a RunLogger before other loggers, which give a run no folder of its own.
-
-    Args:
-        loggers: the setting ``trainer.logger``.
-    """
+    """Put a RunLogger before the others of ``trainer.logger``, which give a run no folder of its own."""
     if isinstance(loggers, bool | None):
         return loggers
     several = loggers if isinstance(loggers, list) else [loggers]

@@ -81,8 +81,7 @@ def _steps(first: int, last: int, steps_per_frame: float) -> list[int]:
     """Return the step of each frame from ``first`` to ``last``."""
     # Steps vary by fractions of a percent: without the tolerance, the last one could occur twice.
     times = np.append(np.arange(first, last - 0.01, steps_per_frame), last)
-    steps: list[int] = np.rint(times).astype(int).tolist()
-    return steps
+    return np.rint(times).astype(int).tolist()
 
 
 class Film(Sequence[np.ndarray]):
@@ -324,20 +323,14 @@ def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
 def _palette(pictures: Sequence[np.ndarray]) -> Image.Image:
     """Choose the :data:`COLORS` colours of a film; thin lines count beside large areas."""
     # One number per colour: np.unique is much slower on rows.
-    codes = np.concatenate([_color_codes(picture) for picture in pictures])
-    code, area = np.unique(codes, return_counts=True)
+    codes = [picture.reshape(-1, 3).astype(np.uint32) @ [65536, 256, 1] for picture in pictures]
+    code, area = np.unique(np.concatenate(codes), return_counts=True)
     red = code >> 16
     green = code >> 8 & 255
     blue = code & 255
     colors = np.stack((red, green, blue), axis=-1).astype(np.uint8)
     weighted = np.repeat(colors, np.ceil(area**AREA_POWER).astype(int), axis=0)
     return Image.fromarray(weighted[None]).quantize(COLORS, Image.Quantize.FASTOCTREE)
-
-
-def _color_codes(picture: np.ndarray) -> np.ndarray:
-    """Return red, green and blue of each pixel as one number."""
-    pixels = picture.reshape(-1, 3).astype(np.uint32)
-    return pixels @ [65536, 256, 1]
 
 
 def find_encoder() -> str:

@@ -154,8 +154,7 @@ def _with_added(scenario: Scenario, added: Sequence[Any]) -> Tracks:
         heading=np.tile(heading[:, None], T),
         velocity=np.tile(velocity[:, None], (1, T, 1)),
     )
-    joined: Tracks = concatenate([tracks, added_tracks])
-    return joined
+    return concatenate([tracks, added_tracks])
 
 
 def _without_lanes(lanes: LaneMap, names: Sequence[Any]) -> LaneMap:

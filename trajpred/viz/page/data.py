@@ -117,8 +117,7 @@ def _pack_arrows(centerlines: Sequence[np.ndarray], origin: np.ndarray) -> list[
     position = to_integers(pose[:, :2] - origin, CENTIMETRE)
     heading = to_integers(pose[:, 2:], MILLIRADIAN)
     length = to_integers(np.array(lengths), CENTIMETRE)
-    arrows: list[list[int]] = np.concatenate((position, heading, length[:, None]), axis=1).tolist()
-    return arrows
+    return np.concatenate((position, heading, length[:, None]), axis=1).tolist()
 
 
 def _pack_polygon(polygon: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
