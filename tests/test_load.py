@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
-from tests.predictors.saved import saved
+from tests.model.small import saved
 from tests.scenes import with_tracks
 from tests.sources.argoverse2_files import sample_scene
 from trajpred.data.lane_map import LaneMap

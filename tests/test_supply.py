@@ -98,15 +98,17 @@ def test_extras_are_imported_when_they_are_needed(extra: str) -> None:
 
 
 def test_imports_are_light() -> None:
-    """trajpred imports no dependency, what reads and featurises no torch."""
+    """trajpred imports no dependency, what reads, featurises and draws no torch."""
     code = """
 import sys, trajpred
 assert not {"torch", "matplotlib", "numpy", "pyarrow"} & set(sys.modules)
-trajpred.Scenario
-assert "numpy" in sys.modules and not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
+scene = trajpred.Scenario.from_arrays([[[0.0, 0.0], [1.0, 0.0]]], num_observed=2)
+assert repr(scene) and "numpy" in sys.modules and not {"torch", "matplotlib", "pyarrow"} & set(sys.modules)
 import trajpred.data.forecast, trajpred.sources, trajpred.store, trajpred.features.lanes, trajpred.cli.main
 import trajpred.onboard.forecaster
 assert not {"torch", "av2"} & set(sys.modules)
+trajpred.draw_scene(scene).savefig(sys.stdout.buffer)
+assert not {"torch", "matplotlib.pyplot"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

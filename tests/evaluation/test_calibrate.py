@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.predictors.saved import saved
+from tests.model.small import saved
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.evaluation.calibrate import Sample, _fit, calibrate

@@ -9,28 +9,16 @@ from pathlib import Path
 
 import onnx
 import pytest
-import torch
 from filelock import FileLock
 
-from tests.model.small import TINY
+from tests.model.small import TINY, checkpoint_of, small_model
 from tests.onboard.cpp import build
 from trajpred.data.scenario import Scenario
 from trajpred.export import export_bundle as module
 from trajpred.export.export_bundle import export_bundle
-from trajpred.model import Forecaster
-from trajpred.model.checkpoint import CONFIG
 from trajpred.onboard import OnboardForecaster
 from trajpred.onboard.bundle import GRAPHS
 from trajpred.predictors.checkpoint import CheckpointPredictor
-
-
-def save_model(path: Path, settings: dict[str, dict]) -> Path:
-    """Write a checkpoint of a model with random weights."""
-    torch.manual_seed(0)
-    weights = Forecaster.build(settings).state_dict()
-    prefixed = {f"forecaster.{name}": value for name, value in weights.items()}
-    torch.save({CONFIG: settings, "state_dict": prefixed}, path)
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +37,7 @@ def exported(scenes: list[Scenario], tmp_path_factory: pytest.TempPathFactory) -
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
         if not (folder / "bundle").exists():
-            save_model(folder / "small.ckpt", TINY)
+            checkpoint_of(small_model(**TINY), folder / "small.ckpt")
             export_bundle(folder / "small.ckpt", folder / "bundle", scenes, fused=True)
             with traced_before(folder / "bundle"):
                 export_bundle(folder / "small.ckpt", folder / "encoder", scenes, part="encoder")

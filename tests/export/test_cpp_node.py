@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tests.export.conftest import save_model
 from tests.integrations.drives import tracked, write_messages
-from tests.model.small import SIZES, TINY
+from tests.model.small import SIZES, TINY, checkpoint_of, small_model
 from tests.onboard.cpp import SOURCE, built_once, install, json_headers, run
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import EGO_ID
@@ -110,7 +109,7 @@ def bundle(sample_scenarios: Sequence[Scenario], tmp_path_factory: pytest.TempPa
     """A model of so many steps that not all fit into a path."""
     folder = tmp_path_factory.mktemp("long")
     decoder = {"class_path": "trajpred.model.ModeDecoder", "init_args": {**SIZES, "horizon": HORIZON}}
-    checkpoint = save_model(folder / "long.ckpt", {**TINY, "decoder": decoder})
+    checkpoint = checkpoint_of(small_model(**TINY | {"decoder": decoder}), folder / "long.ckpt")
     export_bundle(checkpoint, folder / "bundle", sample_scenarios[:1], progress=False)
     return folder / "bundle"
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.conftest import rejects
-from tests.export.conftest import save_model, traced_before
-from tests.model.small import TINY
+from tests.export.conftest import traced_before
+from tests.model.small import TINY, checkpoint_of, small_model
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.scenario import Scenario
 from trajpred.export.export_bundle import export_bundle
@@ -79,11 +79,10 @@ class Eigenvalues(AverageEncoder):
         return x + torch.linalg.eigvalsh(x.T @ x)
 
 
-def settings(encoder: type[nn.Module], decoder: type[nn.Module] | None = None) -> dict[str, Any]:
-    chosen = TINY | {"encoder": {"class_path": f"{encoder.__module__}.{encoder.__qualname__}"}}
-    if decoder is not None:
-        chosen["decoder"] = {"class_path": f"{decoder.__module__}.{decoder.__qualname__}"}
-    return chosen
+def own_model(folder: Path, **parts: type[nn.Module]) -> Path:
+    """Save a model with an encoder, or a decoder, of another class."""
+    own = {name: {"class_path": f"{part.__module__}.{part.__qualname__}"} for name, part in parts.items()}
+    return checkpoint_of(small_model(**TINY | own), folder / "own.ckpt")
 
 
 def test_targets_are_rows_of_the_agents_that_are_left_without_padding() -> None:
@@ -119,7 +118,7 @@ def test_own_encoder_and_decoder(
     scenes: list[Scenario], tmp_path: Path, sizes: tuple[int, int] | None
 ) -> None:
     """Padding reaches neither, and targets may come in any order."""
-    checkpoint = save_model(tmp_path / "own.ckpt", settings(AverageEncoder, StraightDecoder))
+    checkpoint = own_model(tmp_path, encoder=AverageEncoder, decoder=StraightDecoder)
     result = export_bundle(checkpoint, tmp_path / "bundle", scenes[:2], sizes=sizes, progress=False)
     assert result.summary()
     assert len(result.cases) == 5
@@ -157,7 +156,7 @@ def test_what_cannot_be_traced_is_named(
     message: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    checkpoint = save_model(tmp_path / "own.ckpt", settings(encoder))
+    checkpoint = own_model(tmp_path, encoder=encoder)
     rejects(message, export_bundle, checkpoint, tmp_path / "bundle", scenes[:1], progress=False)
     assert not capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["own.ckpt"]
@@ -170,7 +169,7 @@ def test_a_decoder_with_a_published_operator_is_exported(
 ) -> None:
     """Both of its stages; the encoder has the weights of ``bundle``."""
     decoder = TINY["decoder"] | {"init_args": TINY["decoder"]["init_args"] | {"attention": attention}}
-    checkpoint = save_model(tmp_path / "model.ckpt", TINY | {"decoder": decoder})
+    checkpoint = checkpoint_of(small_model(**TINY | {"decoder": decoder}), tmp_path / "model.ckpt")
     with traced_before(bundle, ENCODER_GRAPHS):
         result = export_bundle(checkpoint, tmp_path / "bundle", scenes[:1], progress=False)
     assert result.largest < 1e-3

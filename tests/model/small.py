@@ -76,3 +76,10 @@ def checkpoint_of(model: LitForecaster, path: Path, prefix: str = "") -> Path:
     model.on_save_checkpoint(content)
     torch.save(content, path)
     return path
+
+
+def saved(folder: Path, seed: int = 0, joint: bool = True) -> Path:
+    """Save a small model with random weights."""
+    config = small_config()
+    config["decoder"]["init_args"]["joint"] = joint
+    return checkpoint_of(small_model(seed, **config), folder / f"{seed}{joint}.ckpt")

@@ -14,7 +14,6 @@ from tests.model.small import assert_same, batch_of, evaluate_as, small_config, 
 from tests.scenes import straight
 from trajpred.data.geometry import Pose, rotate
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.features.config import FeatureConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster, ModeDecoder, SceneEncoder, mode_decoder
@@ -264,8 +263,8 @@ def test_modes_are_refined_from_where_they_are_after_a_share_of_the_horizon(
 
 
 def test_anchors_need_a_scene_that_has_them(real: list[Scenario]) -> None:
-    with pytest.raises(DataError, match="anchors': the model reads 60 steps, the batch has 0: build it"):
-        anchored_model().forecaster.forecast(batch_of(real[:1]))
+    message = "anchors': the model reads 60 steps, the batch has 0: build it"
+    rejects(message, anchored_model().forecaster.forecast, batch_of(real[:1]))
     scene = SceneConfig(FeatureConfig(anchor_steps=7))
     rejects("anchor_steps': is 7, the model reads 0", Forecaster, SceneEncoder(), ModeDecoder(), scene=scene)
     assert Forecaster(SceneEncoder(), ModeDecoder(starts=["lanes"])).scene.features.anchor_steps == 60

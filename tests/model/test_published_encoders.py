@@ -15,9 +15,8 @@ from torch import Tensor
 from tests.conftest import ROOT, rejects
 from tests.model.small import batch_of
 from tests.model.systems import each_config, each_system, small
-from tests.scenes import moved
+from tests.scenes import moved, straight
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.features.config import GraphConfig, SceneConfig
 from trajpred.features.scene_graph import build_batch
 from trajpred.model import Forecaster
@@ -63,9 +62,7 @@ def test_predictions_are_invariant_and_scenes_of_a_batch_independent(
     model = small(path, **decoder).eval()
     if path.stem == "graph_transformer":  # eigenvectors are defined up to sign and rotation
         model.forecaster.encoder.place = None
-    path = torch.arange(110.0)[:, None] * torch.tensor([1.0, 0.2])
-    lonely = Scenario.from_arrays(path[None].numpy(), num_observed=50)  # one agent, no map
-    scenes = [*real[:2], lonely]
+    scenes = [*real[:2], straight(1)]  # the last one has no map
     there = [moved(scene, (8000.0, -6000.0), math.pi / 2) for scene in scenes]
     with torch.inference_mode():
         together = model(build_batch(scenes, model.scene))
@@ -97,8 +94,8 @@ def test_eigenvectors_come_with_the_batch_and_get_signs_in_training(
     signs = (read[0] * eigenvectors).sum(0).sign()
     assert torch.equal(read[0], signs * eigenvectors)
     assert set(signs.tolist()) == {-1.0, 1.0}
-    with pytest.raises(DataError, match="eigenvectors': is 5, not 8"):
-        Forecaster(encoder, forecaster.decoder, scene=SceneConfig(graph=GraphConfig(eigenvectors=5)))
+    five = SceneConfig(graph=GraphConfig(eigenvectors=5))
+    rejects("eigenvectors': is 5, not 8", Forecaster, encoder, forecaster.decoder, scene=five)
 
 
 def test_the_regularisation_is_part_of_the_training_loss(real: list[Scenario]) -> None:

@@ -65,22 +65,14 @@ def test_a_token_depends_on_nodes_as_many_edges_away_as_layers(real: list[Scenar
     assert torch.equal(changed, reached)
 
 
-def test_reported_attention_sums_to_one_and_is_that_of_either_evaluation(
-    model: LitForecaster, real: list[Scenario]
-) -> None:
-    encoder = model.forecaster.encoder
+def test_reported_attention_is_that_of_either_evaluation(model: LitForecaster, real: list[Scenario]) -> None:
     batch = batch_of(real)
-    before = encoder.encode(batch).nodes
     dense = evaluate_as(model, "dense").forecaster.encoder.attention_weights(batch)
     edges = evaluate_as(model, "edges").forecaster.encoder.attention_weights(batch)
-    assert torch.equal(evaluate_as(model, "dense").forecaster.encoder.encode(batch).nodes, before)
-    assert not any(module._forward_pre_hooks for module in model.modules())
-    for scenario, attention, of_edges in zip(real, dense, edges, strict=True):
+    for attention, of_edges in zip(dense, edges, strict=True):
         weight = attention.weight
         A = len(attention.track_id)
-        L = len(attention.lane)
-        assert attention.scenario_id == scenario.scenario_id
-        assert weight.shape == (2, 4, A, A + L)
+        assert weight.shape == (2, 4, A, A + len(attention.lane))
         np.testing.assert_allclose(weight, of_edges.weight, atol=1e-5)
         np.testing.assert_allclose(weight.sum(-1), 1, atol=1e-5)
         assert (np.einsum("nhaa->nha", weight[..., :A]) == 0).all(), "no self edges"

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
-from tests.nn.graphs import FORMS, RAGGED, in_form, loop_attend, poses, ragged
+from tests.nn.graphs import FORMS, RAGGED, in_form, loop_attend, ragged
 from trajpred.data.geometry import POSE_SCALE, Pose, rotate
 from trajpred.nn import Edges, GraphAttention, GraphTransformerLayer
 
 DIM = 32
 HEADS = 4
-each_form = pytest.mark.parametrize("form", FORMS)
 Setting = tuple[Edges, GraphAttention, Tensor, Tensor]
 
 
@@ -31,7 +30,7 @@ def setting(form: str, dtype: torch.dtype = torch.float64, share: float = 0.5) -
     return graph, attention, x, z
 
 
-@each_form
+@pytest.mark.parametrize("form", FORMS)
 def test_equals_its_formula_edge_by_edge(form: str) -> None:
     graph, attention, x, z = setting(form)
     index = graph.index
@@ -59,17 +58,6 @@ def test_equals_its_formula_edge_by_edge(form: str) -> None:
     reached = graph.reached[:, 0]
     assert not out[~reached].any()
     assert out[reached].abs().amax(1).all()
-
-
-def test_without_poses_places_have_no_effect() -> None:
-    graph, _, x, z = setting("edges")
-    attention = GraphAttention(DIM, HEADS, poses=False).double()
-    elsewhere = (poses(len(z), torch.float64), poses(len(x), torch.float64))
-    before = attention(x, z, replace(graph, poses=graph.poses))
-    after = attention(x, z, replace(graph, poses=elsewhere))
-    none = attention(x, z, replace(graph, poses=None))
-    assert torch.equal(before, after)
-    assert torch.equal(before, none)
 
 
 @pytest.mark.parametrize("form", FORMS[:3])

@@ -15,7 +15,6 @@ import torch
 
 from tests.conftest import rejects
 from tests.onboard.conftest import WRONG_SIZES, edit, replace_file
-from trajpred.errors import DataError
 from trajpred.onboard import Bundle, OnboardForecaster
 from trajpred.onboard.bundle import GRAPHS, MANIFEST, SIGNATURES, Port, Signature, is_bundle
 from trajpred.predictors import load_predictor
@@ -134,8 +133,8 @@ def test_graphs_that_changed_places(copy: Path, graph: str, other: str) -> None:
     ],
 )
 def test_ports_of_another_kind(bundle: Path, graph: str, port: Port, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Bundle(bundle).require_signature(graph, Signature((port,), SIGNATURES[graph].outputs))
+    signature = Signature((port,), SIGNATURES[graph].outputs)
+    rejects(message, Bundle(bundle).require_signature, graph, signature)
 
 
 def test_paths_that_are_not_bundles(tmp_path: Path) -> None:

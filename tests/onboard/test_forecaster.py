@@ -6,18 +6,18 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, rejects
+from tests.conftest import ROOT, blocks, rejects
 from tests.onboard.conftest import with_sizes
 from tests.scenes import alone, hidden, moved
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.onboard import OnboardForecaster
 from trajpred.onboard.forecaster import rule_forecast
 from trajpred.predictors import load_predictor
@@ -107,15 +107,13 @@ def test_unfit_scenes_are_rejected(shared_forecaster: OnboardForecaster, scenes:
     scenario = scenes[0]
     slow = replace(scenario, timestamps_ns=2 * scenario.timestamps_ns)
     for field, given in (("step_s", [slow]), ("scene", scenes[:2])):
-        with pytest.raises(DataError) as error:
-            shared_forecaster.forecast(ScenarioBatch.of(given))
-        assert error.value.field == field
+        assert rejects("", shared_forecaster.forecast, ScenarioBatch.of(given)).field == field
 
 
 def test_a_provider_that_onnxruntime_lacks_is_named(bundle: Path) -> None:
     """It would warn and compute on the CPU."""
-    with pytest.raises(DataError, match=r"'providers'.*NoneExecutionProvider.*CPUExecutionProvider"):
-        OnboardForecaster(bundle, providers=["NoneExecutionProvider", "CPUExecutionProvider"])
+    providers = ["NoneExecutionProvider", "CPUExecutionProvider"]
+    rejects(f"'providers'.*{'.*'.join(providers)}", OnboardForecaster, bundle, providers=providers)
 
 
 CODE = """
@@ -146,6 +144,30 @@ def test_runs_without_other_packages(bundle: Path) -> None:
     code = CODE.format(forbidden=FORBIDDEN, bundle=str(bundle))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "forecast\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("page", "word", "part"),
+    [
+        ("README.md", "OnboardForecaster", "bundle"),
+        ("docs/how-to/onboard.md", "OnboardForecaster", "bundle"),
+        ("docs/how-to/onboard.md", "OnboardEncoder", "encoder"),
+    ],
+)
+def test_examples_of_the_documentation_run(
+    page: str, word: str, part: str, exported: Path, scenes: list[Scenario], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The first block of ``page`` that contains ``word``."""
+    monkeypatch.chdir(tmp_path)
+    Path("bundle").symlink_to(exported / part)
+    names: dict[str, Any] = {"lane_map": scenes[0].map, "scenario": scenes[0]}
+    exec(next(block for block in blocks(ROOT / page, "python") if word in block), names)
+    if part == "encoder":
+        assert names["tokens"].track_id.tolist() == ["AV"]
+        assert not names["tokens"].not_encoded
+    else:
+        assert len(names["forecast"].track_id) == 2
+        assert not names["forecast"].not_predicted
 
 
 def test_a_rule_for_a_history_of_one_step_keeps_the_step() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.onboard.rates import recorded_at
+from tests.scenes import hidden, with_tracks
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.forecast import Forecast
 from trajpred.data.resample import resample
@@ -67,28 +68,17 @@ def test_forecasts_are_those_of_the_resampled_scenario(
     assert_same_forecasts(shared_forecaster, scenes[0], [rate])
 
 
-def with_drops(scenario: Scenario, share: float, random: np.random.Generator) -> Scenario:
-    """Leave out detections, but none of the last step."""
-    tracks = scenario.tracks
-    kept = random.random(tracks.valid.shape) >= share
-    kept[:, -1] = True
-    valid = tracks.valid & kept
-    states = {
-        "position": tracks.position * valid[..., None],
-        "velocity": tracks.velocity * valid[..., None],
-        "heading": tracks.heading * valid,
-    }
-    dropped = replace(tracks, valid=valid, **states)
-    return replace(scenario, tracks=dropped.take(np.flatnonzero(valid.any(axis=1))))
-
-
 @pytest.mark.parametrize("rate", [10.0, 20.0, 40.0])
 def test_forecasts_are_a_continuous_function_of_stamps(
     shared_forecaster: OnboardForecaster, scenes: list[Scenario], rate: float
 ) -> None:
     """Of a tracker that misses 30 % of the detections: shaken by a microsecond, and from the scenario."""
     random = np.random.default_rng(1)
-    recorded = with_drops(recorded_at(scenes[1], rate, 0.0, random), 0.3, random)
+    recorded = recorded_at(scenes[1], rate, 0.0, random)
+    dropped = random.random(recorded.tracks.valid.shape) < 0.3
+    dropped[:, -1] = False
+    recorded = hidden(recorded, dropped)
+    recorded = with_tracks(recorded, np.flatnonzero(recorded.tracks.valid.any(axis=1)))
     found = streamed(shared_forecaster, recorded)
     model_steps = resample(recorded, shared_forecaster.bundle.step_s)
     expected = shared_forecaster.forecast(ScenarioBatch.of([model_steps]))

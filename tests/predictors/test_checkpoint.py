@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import rejects
-from tests.predictors.saved import saved
+from tests.model.small import saved
 from tests.scenes import assert_same_forecasts, in_a_mirror
 from trajpred.data.forecast import Forecast
 from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
-from trajpred.errors import DataError
 from trajpred.model import pretrained
 from trajpred.predictors import (
     PREDICTORS,
@@ -75,8 +74,8 @@ def test_joint_modes_are_worlds(checkpoint: Path, sample_scenarios: list[Scenari
     [found] = load_predictor(checkpoint, joint=True)(sample_scenarios[:1])
     assert found.is_joint
     assert len(found.track_id) > 1
-    with pytest.raises(DataError, match="no joint modes: use argoverse-nano, or train"):
-        load_predictor(saved(tmp_path, joint=False), joint=True)
+    single = saved(tmp_path, joint=False)
+    rejects("no joint modes: use argoverse-nano, or train", load_predictor, single, joint=True)
     rejects("cannot be merged", load_ensemble, [checkpoint, checkpoint], joint=True)
 
 
@@ -89,11 +88,6 @@ def test_ensembles_contain_all_modes(model: CheckpointPredictor, sample_scenario
         ends = one.trajectory[one.rows(merged.track_id)][:, :, -1]
         near = np.linalg.norm(merged.trajectory[:, None, :, -1] - ends[:, :, None], axis=-1).min(2)
         assert near.max() < 1.0, "every mode is a merged one, or beside one"
-
-
-def test_unknown_names_and_missing_joint_futures_are_rejected() -> None:
-    rejects("constant_velocity", load_predictor, "nothing")
-    rejects("no joint futures", load_predictor, "lane_following", joint=True)
 
 
 class Mine(Predictor):
@@ -135,8 +129,7 @@ class Renamed(CheckpointPredictor):
 )
 def test_what_is_no_predictor_is_named(make: Any, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PREDICTORS, "mine", make)
-    caught = rejects("", load_predictor, "mine")
-    assert f"predictor 'mine' {sentence}" in str(caught)
+    assert f"predictor 'mine' {sentence}" in str(rejects("", load_predictor, "mine"))
 
 
 @pytest.mark.parametrize("returned", [lambda _: None, tuple, lambda _: [None, None], lambda made: made[:1]])
@@ -148,8 +141,8 @@ def test_what_is_no_forecast_of_each_scenario_is_named(
     forecasts = load_predictor("mine")(scenarios)
     assert [forecast.scenario_id for forecast in forecasts] == [s.scenario_id for s in scenarios]
     monkeypatch.setitem(PREDICTORS, "mine", lambda: Mine(returned))
-    with pytest.raises(DataError, match="predictor 'mine' of tests must return a list with a Forecast for"):
-        load_predictor("mine")(scenarios)
+    message = "predictor 'mine' of tests must return a list with a Forecast for"
+    rejects(message, load_predictor("mine"), scenarios)
 
 
 def test_a_model_of_another_package_stays_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,16 +155,14 @@ WINDOWS = [(8, 0.5, 12), (50, 0.1, 30), (125, 0.04, 150), (11, 0.1, 80), (1, 0.1
 ROAD = [[[-200, 0], [0, 0]], [[0, 0], [200, 0]], [[-200, 3.5], [200, 3.5]]]
 
 
-#: The smallest weights that ship; the others are slow.
-MODELS = ["argoverse-nano"]
-OTHERS = [name for name in pretrained.list_models() if name not in MODELS]
+OTHERS = [name for name in pretrained.list_models() if name != "argoverse-nano"]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 
 
-@pytest.fixture(
-    scope="module", params=[*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
-)
-def name(request: pytest.FixtureRequest) -> str:
-    return request.param
+@pytest.fixture(scope="module", params=["argoverse-nano", *SLOW])
+def predictor(request: pytest.FixtureRequest) -> Predictor:
+    """The smallest weights that ship; the others are slow."""
+    return load_predictor(request.param)
 
 
 def two_cars(observed: int, step_s: float, future: int, with_map: bool) -> Scenario:
@@ -186,9 +177,8 @@ def two_cars(observed: int, step_s: float, future: int, with_map: bool) -> Scena
 @pytest.mark.parametrize("with_map", [True, False])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_windows_are_predicted_on_their_grid(
-    name: str, window: tuple[int, float, int], with_map: bool
+    predictor: CheckpointPredictor, window: tuple[int, float, int], with_map: bool
 ) -> None:
-    predictor = load_predictor(name)
     observed, step_s, future = window
     scenario = two_cars(observed, step_s, future, with_map)
     [found] = predictor([scenario])
@@ -204,24 +194,21 @@ def test_windows_are_predicted_on_their_grid(
     assert start.max() < 20 * step_s, "the first step is one of the scenario's own"
 
 
-def test_leading_steps_that_were_not_observed_change_nothing(name: str) -> None:
+def test_leading_steps_that_were_not_observed_change_nothing(predictor: Predictor) -> None:
     """Truth: the same recording, cut to the steps that were observed."""
-    predictor = load_predictor(name)
     scenario = two_cars(12, 0.1, 30, True)
     path = np.concatenate((np.full((2, 25, 2), np.nan), scenario.tracks.position), 1)
     padded = Scenario.from_arrays(path, num_observed=37, map=ROAD, scenario_id=scenario.scenario_id)
     assert_same_forecasts(predictor([scenario]), predictor([padded]), atol=1e-4, of_probability=1e-5)
 
 
-def test_scenarios_of_different_windows_are_predicted_together(name: str) -> None:
-    predictor = load_predictor(name)
+def test_scenarios_of_different_windows_are_predicted_together(predictor: Predictor) -> None:
     scenarios = [two_cars(*window, True) for window in WINDOWS]
     alone = [predictor([scenario])[0] for scenario in scenarios]
     assert_same_forecasts(predictor(scenarios), alone, atol=1e-4, of_probability=1e-4)
 
 
-def test_attention_is_that_of_the_forecast_at_the_model_s_time_step(name: str) -> None:
-    predictor = load_predictor(name)
+def test_attention_is_that_of_the_forecast_at_the_model_s_time_step(predictor: CheckpointPredictor) -> None:
     scenario = two_cars(25, 0.2, 30, with_map=True)
     [found] = attention_of(predictor, [scenario])
     [expected] = attention_of(predictor, [resample(scenario, predictor.step_s)])

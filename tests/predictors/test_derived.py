@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.conftest import ROOT, rejects
+from tests.scenes import hidden
 from trajpred.data.forecast import Forecast
 from trajpred.data.resample import resample
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.predictors import EnsemblePredictor, load_predictor
 from trajpred.predictors.derived import (
     StreamedForecast,
@@ -49,8 +48,8 @@ def test_perturbed_predictor_sees_the_perturbed_scenario(scenario: Scenario) -> 
     assert short.name == "constant_velocity, history of 0.5 s"
     assert len(late.track_id) <= len(plain.track_id)
     for seconds in (0.0, 5.2):
-        with pytest.raises(DataError, match=r"must be more than 0 and at most the 5 s of the scenarios"):
-            perturbed(steady, None, [seconds])[0]([scenario])
+        [short] = perturbed(steady, None, [seconds])
+        rejects("must be more than 0 and at most the 5 s of the scenarios", short, [scenario])
     for names in (["noise", "fog"], ["all", "fog"], ["noise+fog"]):
         rejects("'fog' is not one of no-map", perturbed, steady, names)
 
@@ -61,16 +60,12 @@ def streamed(scenario: Scenario, **options: float) -> StreamedForecast:
     return found
 
 
-def ended(scenario: Scenario, steps: int) -> Scenario:
-    """Cut the last steps of a recording, which has a shorter history then."""
-    return scenario.window(scenario.num_observed - steps, later=-steps)
-
-
 def test_an_update_is_the_forecast_of_the_recording_until_then(scenario: Scenario) -> None:
     found = streamed(scenario)
     assert [*found.earlier] == [10, 5]
     for steps, update in [*found.earlier.items(), (0, found)]:
-        [expected] = load_predictor("lane_following")([ended(scenario, steps)])
+        ended = scenario.window(scenario.num_observed - steps, later=-steps)
+        [expected] = load_predictor("lane_following")([ended])
         rows = update.rows(expected.track_id)
         assert len(rows) == len(update.track_id)
         assert (rows >= 0).all()
@@ -80,9 +75,7 @@ def test_an_update_is_the_forecast_of_the_recording_until_then(scenario: Scenari
 
 
 def test_no_update_before_the_focal_track_is_seen(scenario: Scenario) -> None:
-    valid = scenario.tracks.valid.copy()
-    valid[scenario.focal, :40] = False
-    late = replace(scenario, tracks=replace(scenario.tracks, valid=valid))
+    late = hidden(scenario, np.s_[scenario.focal, :40])
     assert not streamed(late).earlier
     assert [*streamed(late, every_s=0.4).earlier] == [8, 4]
 

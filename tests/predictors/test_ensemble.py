@@ -13,7 +13,6 @@ from tests.evaluation.predictors import Scattered
 from tests.scenes import straight
 from trajpred.data.forecast import cluster_modes, join_modes
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.predictors import load_ensemble, load_predictor
 from trajpred.predictors.derived import merge
 from trajpred.predictors.predictions_file import no_forecast
@@ -105,8 +104,7 @@ def test_one_mode_is_the_mean_future(sample_scenarios: list[Scenario]) -> None:
     assert one.probability == pytest.approx(1)
     assert predictor.how == "modes merged to 1"
     for name, joint, modes in (("lane_following", False, 0), ("constant_velocity", True, 1)):
-        with pytest.raises(DataError):
-            load_ensemble([name], joint, modes=modes)
+        rejects("", load_ensemble, [name], joint, modes=modes)
 
 
 def test_only_common_tracks_of_one_scenario_and_horizon_are_merged() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,17 @@ from trajpred.predictors import Predictor, load_predictor
 from trajpred.predictors.predictor import forecast_store
 from trajpred.store import ScenarioStore
 
-needs_fork = pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     "fork" not in multiprocessing.get_all_start_methods(), reason="one process where processes cannot fork"
 )
+
+
+@pytest.fixture
+def store(store_path: Path) -> Iterator[ScenarioStore]:
+    """The training scenes; no process is left after the test."""
+    before = set(multiprocessing.active_children())
+    yield ScenarioStore(store_path, "train")
+    assert set(multiprocessing.active_children()) <= before
 
 
 class Marked(Predictor):
@@ -40,10 +48,9 @@ class Marked(Predictor):
         return [load_predictor("constant_velocity")([one])[0] for one in scenarios]
 
 
-@needs_fork
 @pytest.mark.parametrize("name", ["argoverse-nano", "lane_following"])
-def test_processes_forecast_what_one_process_does_in_order(name: str, store_path: Path) -> None:
-    predictor, store = load_predictor(name), ScenarioStore(store_path, "train")
+def test_processes_forecast_what_one_process_does_in_order(name: str, store: ScenarioStore) -> None:
+    predictor = load_predictor(name)
     one = list(forecast_store(predictor, store, batch_size=3, workers=1))
     two = list(forecast_store(predictor, store, batch_size=3, workers=2))
     ids = [scenario.scenario_id for scenarios, _ in two for scenario in scenarios]
@@ -57,34 +64,24 @@ def fail() -> None:
     raise DataError("is too long", field="history")
 
 
-@needs_fork
-def test_an_error_of_a_process_is_the_callers(store_path: Path) -> None:
-    store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
+def test_an_error_of_a_process_is_the_callers(store: ScenarioStore) -> None:
     found = forecast_store(Marked(store.scenario_ids[4], fail), store, batch_size=2, workers=2)
     assert len([next(found), next(found)]) == 2
     rejects("is too long", next, found)
-    assert set(multiprocessing.active_children()) <= before
 
 
-@needs_fork
-def test_a_lost_process_is_reported(store_path: Path) -> None:
-    store = ScenarioStore(store_path, "train")
+def test_a_lost_process_is_reported(store: ScenarioStore) -> None:
     predictor = Marked(store.scenario_ids[3], lambda: os.kill(os.getpid(), signal.SIGKILL))
     rejects("a process died", lambda: list(forecast_store(predictor, store, batch_size=2, workers=2)))
 
 
-@needs_fork
-def test_abandoned_forecasts_leave_no_process(store_path: Path) -> None:
-    store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
+def test_abandoned_forecasts_leave_no_process(store: ScenarioStore) -> None:
     found = forecast_store(load_predictor("constant_velocity"), store, batch_size=3, workers=2)
     next(found)
     found.close()  # type: ignore[attr-defined]
-    assert set(multiprocessing.active_children()) <= before
 
 
-@needs_fork
-def test_a_stop_does_not_wait_for_a_process_that_hangs(store_path: Path) -> None:
-    store, before = ScenarioStore(store_path, "train"), set(multiprocessing.active_children())
+def test_a_stop_does_not_wait_for_a_process_that_hangs(store: ScenarioStore) -> None:
     predictor = Marked(store.scenario_ids[3], lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
     def stop(*_: object) -> None:
@@ -97,4 +94,3 @@ def test_a_stop_does_not_wait_for_a_process_that_hangs(store_path: Path) -> None
             list(forecast_store(predictor, store, batch_size=2, workers=2))
     finally:
         signal.signal(signal.SIGALRM, handler)
-    assert set(multiprocessing.active_children()) <= before

@@ -277,10 +277,3 @@ def test_forecasts_are_finite_on_any_map(seed: int, lanes: int, agents: int, far
     assert forecast.trajectory.shape[:2] == (agents, 6)
     assert (np.diff(forecast.probability, axis=1) <= 0).all()
     np.testing.assert_allclose(forecast.probability.sum(axis=1), 1, rtol=1e-9)
-
-
-def test_a_car_that_has_never_moved_heads_along_its_lane() -> None:
-    standing = np.zeros((1, 10, 2))
-    lanes = [np.array([[0.0, -50.0], [0.0, 300.0]])]
-    forecast = futures(Scenario.from_arrays(standing, num_observed=10, map=lanes))
-    np.testing.assert_allclose(forecast.heading[0, 0], np.pi / 2, atol=1e-6)

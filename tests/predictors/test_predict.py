@@ -12,22 +12,15 @@ import pytest
 from av2.datasets.motion_forecasting.eval.submission import ChallengeSubmission
 
 from tests.conftest import rejects
+from tests.model.small import saved
 from tests.predictors.random_forecasts import assert_same, random_forecast, scene, sorted_modes
-from tests.predictors.saved import saved
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate
 from trajpred.predictors import FilePredictor, Predictor, load_predictor
 from trajpred.predictors.predict import Agents, predict, tracks_to_predict, write_predictions
 from trajpred.predictors.predictions_file import read_predictions
 from trajpred.store import ScenarioStore
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with joint modes."""
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 class Selected(Predictor):
@@ -47,10 +40,10 @@ class Selected(Predictor):
     ("name", "agents", "joint"), [("lane_following", "focal", False), ("model", "scored", True)]
 )
 def test_file_scores_as_its_predictor(
-    store_path: Path, tmp_path: Path, checkpoint: Path, name: str, agents: Agents, joint: bool
+    store_path: Path, tmp_path: Path, name: str, agents: Agents, joint: bool
 ) -> None:
     store, out = ScenarioStore(store_path, "val"), tmp_path / "p.parquet"
-    source = checkpoint if name == "model" else name
+    source = saved(tmp_path) if name == "model" else name
     written = predict(load_predictor(source, joint), store, out, agents, batch_size=2, progress=False)
     assert written == (len(store), sum(len(tracks_to_predict(scenario, agents)) for scenario in store))
     file = load_predictor(out)
@@ -111,8 +104,8 @@ def test_impossible_arguments_are_rejected(
     store_path: Path, tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     options: dict[str, Any] = {"out": tmp_path / "p.parquet", **wrong}
-    with pytest.raises(DataError, match=message):
-        predict(load_predictor("lane_following"), ScenarioStore(store_path, "val"), progress=False, **options)
+    store = ScenarioStore(store_path, "val")
+    rejects(message, predict, load_predictor("lane_following"), store, progress=False, **options)
     assert not (tmp_path / "p.parquet").exists()
 
 

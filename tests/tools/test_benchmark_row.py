@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tools import benchmark_row
 from tools.benchmark_row import PROBES, REFERENCE_MS, Pace, core_seconds, reference_ms, score, table, train
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, read_results
 from trajpred.evaluation.table import compare
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
@@ -37,8 +36,7 @@ def test_the_steps_fill_the_budget_of_the_reference_core(monkeypatch: pytest.Mon
     budget_s = 600.0 * 10 / REFERENCE_MS
     assert START_S + STEP_S * steps <= budget_s < START_S + STEP_S * (steps + 1)
     assert pace.seconds(steps) <= 600 < pace.seconds(steps + 1)
-    with pytest.raises(DataError, match="minutes': are too few to start"):
-        pace.affordable(20.0)
+    rejects("minutes': are too few to start", pace.affordable, 20.0)
 
 
 def test_seeds_share_their_steps_and_finished_ones_are_skipped(
@@ -126,7 +124,6 @@ def test_the_time_of_a_training_is_that_of_its_processes(store_path: Path, tmp_p
     words += ["--data.store", str(store_path), "--trainer.max_steps", "2", "--data.workers", "1"]
     words += ["--trainer.logger.init_args.save_dir", str(tmp_path)]
     assert 2 < core_seconds(words, None) < 100
-    with pytest.raises(DataError, match="ended with"):
-        core_seconds([*words, "--model.speed", "3"], None)
+    rejects("ended with", core_seconds, [*words, "--model.speed", "3"], None)
     assert 1 < reference_ms() < 1000
     assert torch.get_num_threads() >= 1

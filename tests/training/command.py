@@ -68,6 +68,12 @@ def last_weights(runs: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
+def assert_same_weights(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert torch.equal(value, expected[name]), name
+
+
 def environment() -> dict[str, str]:
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

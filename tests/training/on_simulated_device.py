@@ -20,7 +20,7 @@ from tests.model.systems import each_config, small
 from tests.scenes import assert_same_forecasts
 from tests.simulated_device import DEVICE, NAME, SimulatedTensor, counted
 from tests.training.command import SignalAt, tiny
-from tests.training.runs import Record, fit
+from tests.training.runs import Record, assert_same_run, fit
 from trajpred.data.scenario import Scenario
 from trajpred.predictors import CheckpointPredictor, load_predictor
 from trajpred.store import ScenarioStore
@@ -122,11 +122,7 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(store_path: Path, tmp_path:
         assert step.total() <= WAITS + TRAINER_WAITS, step
     before, saved = run(tmp_path, stop=SignalAt(2, "SIGTERM"))
     after, _ = run(tmp_path / "rest", saved)
-    record = before + after
-    assert record.steps == expected.steps
-    assert record.losses == expected.losses
-    for name, weight in record.weights.items():
-        assert torch.equal(weight, expected.weights[name]), name
+    assert_same_run(before + after, expected)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from tests.model.small import TINY, small_model
-from tests.training.command import SignalAt
+from tests.training.command import SignalAt, assert_same_weights
 from trajpred.training.augmentation import AugmentConfig
 from trajpred.training.checkpoint_io import AtomicCheckpointIO, LastCheckpoint
 from trajpred.training.data_module import SceneData
@@ -91,6 +91,13 @@ def fit(
             run.fit(model, data, ckpt_path=resume)
     record.weights = model.state_dict()
     return record, last
+
+
+def assert_same_run(found: Record, expected: Record) -> None:
+    """Assert that two runs have the same scenarios, validations and weights."""
+    assert found.steps == expected.steps
+    assert found.losses == expected.losses
+    assert_same_weights(found.weights, expected.weights)
 
 
 def _checkpoint_of_every_step(folder: Path) -> ModelCheckpoint:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.conftest import rejects
-from trajpred.errors import DataError
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
 from trajpred.training.checkpoint_io import AtomicCheckpointIO, BestCheckpoint, newest_checkpoint
 
@@ -114,8 +113,7 @@ def test_a_run_without_a_complete_checkpoint_is_rejected(tmp_path: Path) -> None
     save(best, 1)
     save(last, 1, 2)
     best.write_bytes(b"")
-    with pytest.raises(DataError, match="best"):
-        newest_checkpoint(best)  # which previous.ckpt does not stand in for
+    rejects("best", newest_checkpoint, best)  # which previous.ckpt does not stand in for
     for path in (last, tmp_path / "previous.ckpt"):
         path.write_bytes(b"PK")
     rejects("previous", newest_checkpoint, tmp_path)

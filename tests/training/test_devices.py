@@ -39,9 +39,6 @@ def chosen(batch_size: int = 16, scenes: int = 1000, **trainer: Any) -> dict[str
 @pytest.mark.parametrize(("batch_size", "processes"), [(1, 1), (4, 1), (8, 2), (16, 4), (64, 8)])
 def test_a_process_for_each_core_as_far_as_it_has_several_scenes(batch_size: int, processes: int) -> None:
     assert chosen(batch_size) == {"accelerator": "cpu", "devices": processes}
-
-
-def test_there_are_at_most_as_many_processes_as_scenes() -> None:
     assert [chosen(64, scenes)["devices"] for scenes in (5, 1, 0)] == [5, 1, 1]
 
 

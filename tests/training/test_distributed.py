@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from tests.conftest import ROOT
-from tests.training.command import call, last_weights, signal_at, tiny
+from tests.training.command import assert_same_weights, call, last_weights, signal_at, tiny
 from trajpred.training.checkpoint_io import STOPPED, newest_checkpoint
 from trajpred.training.train import train
 
@@ -123,6 +123,4 @@ def test_processes_stop_together_and_resume_with_their_own_dropout(store_path: P
     assert len(states) == 2
     assert not torch.equal(*states), "dropout differs between processes"
     assert start("stopped", f"--resume={path}").returncode == 0
-    a = last_weights(tmp_path / "whole")
-    b = last_weights(tmp_path / "stopped")
-    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert_same_weights(last_weights(tmp_path / "stopped"), last_weights(tmp_path / "whole"))

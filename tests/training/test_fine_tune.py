@@ -11,7 +11,6 @@ import torch
 from tests.conftest import ROOT, rejects
 from tests.integrations.recordings import write_ind
 from trajpred.cli.training_report import report
-from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, read_results
 from trajpred.integrations.table import TableOptions
 from trajpred.model.checkpoint import CONFIG, TRAINING, read_checkpoint
@@ -104,6 +103,6 @@ def test_weights_import_nothing(store_path: Path, tmp_path: Path, monkeypatch: p
     content = read_checkpoint("argoverse-nano")
     content[CONFIG]["encoder"]["class_path"] = "hostile_module.Encoder"
     torch.save(content, tmp_path / "hostile.ckpt")
-    with pytest.raises(DataError, match=r"hostile\.ckpt, field 'model\.encoder': .* --import hostile_module"):
-        train([f"--weights={tmp_path / 'hostile.ckpt'}", f"--data.store={store_path}"])
+    words = [f"--weights={tmp_path / 'hostile.ckpt'}", f"--data.store={store_path}"]
+    rejects(r"hostile\.ckpt, field 'model\.encoder': .* --import hostile_module", train, words)
     assert "hostile_module" not in sys.modules

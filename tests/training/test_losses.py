@@ -33,7 +33,6 @@ CONFIG = LossConfig(proposal=0.5, refinement=2.0, mode=3.0, focal=1.5, scored=1.
 Losses = Callable[[Prediction, Labels, LossConfig], dict[str, Tensor]]
 #: Agents, modes and steps of random terms.
 A, K, F = 5, 3, 7
-each_kind = pytest.mark.parametrize("losses_of", [mode_losses, joint_losses], ids=["marginal", "joint"])
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ def test_an_agent_of_weight_4_counts_as_four_copies_of_it(batch: HeteroData, pre
     torch.testing.assert_close(weighed["loss"], expected["loss"])
 
 
-@each_kind
+@pytest.mark.parametrize("losses_of", [mode_losses, joint_losses], ids=["marginal", "joint"])
 def test_losses_are_means_over_agents(batch: HeteroData, prediction: Prediction, losses_of: Losses) -> None:
     """Each agent has its winner; with joint futures, each scene."""
     p = prediction
@@ -201,19 +200,6 @@ def test_losses_are_means_over_agents(batch: HeteroData, prediction: Prediction,
     assert losses.keys() == expected.keys()
     for name, value in expected.items():
         assert float(losses[name]) == pytest.approx(value, rel=1e-4), name
-
-
-@each_kind
-def test_unlabelled_steps_change_nothing(
-    batch: HeteroData, prediction: Prediction, losses_of: Losses
-) -> None:
-    before = losses_of(prediction, Labels.of(batch, CONFIG), CONFIG)
-    absent = ~batch["agent"].target_mask
-    batch["agent"].target[absent] = 1e3
-    path = prediction.trajectory.masked_fill(absent[:, None, :, None], -1e3)
-    after = losses_of(replace(prediction, trajectory=path), Labels.of(batch, CONFIG), CONFIG)
-    for name in ("proposal", "refinement", "minADE"):
-        torch.testing.assert_close(after[name], before[name])
 
 
 def test_the_losses_of_joint_futures_are_added_with_their_weight(real: list[Scenario]) -> None:

@@ -18,7 +18,6 @@ from tests.conftest import rejects
 from tests.model.small import small_model
 from tests.training.command import SignalAt
 from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, fit, trainer
-from trajpred.errors import DataError
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
 from trajpred.training import record
 from trajpred.training.data_module import SceneData
@@ -50,8 +49,8 @@ def test_a_run_resumes_within_an_epoch_with_the_same_batches_only(store_path: Pa
     assert (facts["steps"], facts["batch_size"], facts["seed"]) == (2, 3, 0)
     changes: dict[str, Any] = {"seed": 1, "batch_size": 2, "memory_gb": 8.0}
     for name, value in changes.items():
-        with pytest.raises(DataError, match=f"needs the same {name}: {facts[name]}"):
-            train(store_path, tmp_path, 3, within, **{name: value})
+        message = f"needs the same {name}: {facts[name]}"
+        rejects(message, train, store_path, tmp_path, 3, within, **{name: value})
     assert train(store_path, tmp_path, 5, whole, batch_size=2).is_file(), "the next epoch may differ"
 
 

@@ -16,11 +16,10 @@ import torch
 import yaml
 from pytorch_lightning.callbacks import EMAWeightAveraging
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rejects
 from tests.model.small import TINY, small_model
-from tests.training.command import SignalAt, call, last_weights, signal_at, tiny
-from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, Record, fit, trainer
-from trajpred.errors import DataError
+from tests.training.command import SignalAt, assert_same_weights, call, last_weights, signal_at, tiny
+from tests.training.runs import EPOCHS, SMALL_SCENES, STEPS, Record, assert_same_run, fit, trainer
 from trajpred.training.checkpoint_io import STOPPED, BestCheckpoint, LastCheckpoint
 from trajpred.training.data_module import SceneData
 from trajpred.training.record import RunHistory
@@ -29,19 +28,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="on Windows every signal ends a process at once"),
     pytest.mark.usefixtures("ignored_signals"),
 ]
-
-
-def assert_same(record: Record, expected: Record) -> None:
-    """The same scenarios, validations and weights."""
-    assert record.steps == expected.steps
-    assert record.losses == expected.losses
-    assert_same_weights(record.weights, expected.weights)
-
-
-def assert_same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert a.keys() == b.keys()
-    for name, value in a.items():
-        assert torch.equal(value, b[name]), name
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +57,7 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(
     before, saved = fit(store_path, tmp_path, stop=stop)
     assert torch.load(saved, weights_only=True)["global_step"] == done
     after, _ = fit(store_path, tmp_path / "rest", saved)
-    assert_same(before + after, whole[0])
+    assert_same_run(before + after, whole[0])
 
 
 def test_a_checkpoint_whose_weights_have_other_names_is_not_resumed(
@@ -81,8 +67,8 @@ def test_a_checkpoint_whose_weights_have_other_names_is_not_resumed(
     state = content["state_dict"]
     content["state_dict"] = {f"module.{name}": weight for name, weight in state.items()}
     torch.save(content, tmp_path / "renamed.ckpt")
-    with pytest.raises(DataError, match=rf"renamed\.ckpt.* {len(state)} missing .* {len(state)} surplus "):
-        fit(store_path, tmp_path, tmp_path / "renamed.ckpt")
+    message = rf"renamed\.ckpt.* {len(state)} missing .* {len(state)} surplus "
+    rejects(message, fit, store_path, tmp_path, tmp_path / "renamed.ckpt")
 
 
 @pytest.mark.parametrize(

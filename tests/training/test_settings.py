@@ -27,10 +27,6 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ("--model.encoder Scene", "--model.encoder: no class Scene is known: give its class path"),
         ("--model.encoder trajpred.model.SceneEncode", "no class SceneEncode; did you mean SceneEncoder?"),
         (
-            "--trainer.logger.class_path pytorch_lightning.loggers.AbsentWriter",
-            "--trainer.logger: pytorch_lightning.loggers has no class AbsentWriter; it has ",
-        ),
-        (
             "--trainer.logger.class_path trajpred.errors.AbsentWriter",
             "--trainer.logger: trajpred.errors has no class AbsentWriter; it has DataError",
         ),
@@ -49,13 +45,8 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ),
         ("--trainer.strategy deepspeed", "these settings need a package: pip install deepspeed"),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
-        ("--trainer.max_epochs ten", '"trainer.max_epochs": Does not validate against'),
         ("--model.history=x", '"model.history": Does not validate against'),
         ("--model.history=0", "'history': must be positive"),
-        (
-            "--model.future 30 --model.decoder.init_args.horizon 40",
-            "horizon': is 40, model.future 30: set only model.future",
-        ),
         ("--trainer.precision 17", "Expected a typing.Literal[64, 32, 16] "),
         ("--trainer.precision 64", "--trainer.precision 64: must be one of 32-true, 16-mixed, "),
         ("--trainer.logger.init_args.nam x", "no such setting of RunLogger; did you mean name?"),
@@ -75,8 +66,7 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
     ],
 )
 def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: str) -> None:
-    error = rejects("", train, settings.split())
-    assert sentence in str(error)
+    assert sentence in str(rejects("", train, settings.split()))
 
 
 @pytest.mark.parametrize(
@@ -86,10 +76,6 @@ def test_a_wrong_setting_is_answered_in_one_sentence(settings: str, sentence: st
         (
             "model: {encoder: {class_path: trajpred.model.SceneEncoder, init_args: {layer: 3}}}",
             "field 'model.encoder.layer': no such setting of SceneEncoder; did you mean layers?",
-        ),
-        (
-            "model: {decoder: {class_path: trajpred.model.HeadDecoder, init_args: {mode: 3}}}",
-            "field 'model.decoder.mode': no such setting of HeadDecoder; did you mean modes?",
         ),
         (
             "trainer: {logger: [{class_path: absent_package.Logger}]}",

@@ -68,8 +68,8 @@ def test_a_bar_is_shown_on_terminals_that_want_one(
 
 @pytest.mark.skipif(find_spec("comet_ml") is not None, reason="the package is installed")
 def test_the_missing_package_of_a_logger_is_named(store_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^these settings need a package: pip install comet-ml$"):
-        train.TrainCLI([f"--data.store={store_path}", "--trainer.logger=CometLogger"])
+    words = [f"--data.store={store_path}", "--trainer.logger=CometLogger"]
+    rejects("^these settings need a package: pip install comet-ml$", train.TrainCLI, words)
 
 
 def test_trainings_that_start_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     capsys.readouterr()
     train.train(["--resume", str(run), "--trainer.max_steps=1"])
     assert "Nothing was trained: " in capsys.readouterr().out, "no results: as if it had been killed before"
-    with pytest.raises(DataError, match="give --resume or --weights, not both"):
-        train.train(["--resume", str(run), "--weights", "argoverse-nano"])
+    both = ["--resume", str(run), "--weights", "argoverse-nano"]
+    rejects("give --resume or --weights, not both", train.train, both)
     assert (run / "config.yaml").read_bytes() == config
     copy = tmp_path / "saved" / "last.ckpt"
     copy.parent.mkdir()
@@ -108,10 +108,10 @@ def test_a_run_resumes_in_its_folder_and_a_copied_checkpoint_starts_a_new_one(
     assert branched is not None
     assert branched.folder == tmp_path / "forecaster" / "version_1"
     assert [*copy.parent.iterdir()] == [copy]
-    with pytest.raises(DataError, match=r"trainer\.logger': must be given with its class_path"):
-        train.train(["--resume", str(run), "--trainer.logger=true"])
-    with pytest.raises(DataError, match="has already finished training: give more epochs"):
-        train.train([*copied[:-1], "--trainer.max_epochs=2"])
+    logger = ["--resume", str(run), "--trainer.logger=true"]
+    rejects("trainer.logger': must be given with its class_path", train.train, logger)
+    finished = [*copied[:-1], "--trainer.max_epochs=2"]
+    rejects("has already finished training: give more epochs", train.train, finished)
     content = torch.load(copy, weights_only=False)
     for part in ("optimizer_states", "lr_schedulers", "loops", TRAINING):
         torch.save(content | {part: type(content[part])()}, copy)

@@ -13,14 +13,7 @@ from av2.datasets.motion_forecasting.eval.metrics import (
     compute_world_fde,
 )
 
-from tests.viz.scenes import (
-    OBSERVED,
-    artists,
-    make_forecast,
-    make_scenario,
-    marginal,
-    text,
-)
+from tests.viz.scenes import OBSERVED, artists, make_forecast, make_scenario, marginal, text
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES

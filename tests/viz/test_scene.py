@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,16 +245,3 @@ def test_plot_scenario_draws_on_pyplots_figure(scene: Scenario, forecast: Foreca
         ax.plot(*scene.tracks.position[0].T)
         assert ax.get_xlim() == before, "the view stays when more is drawn"
         plt.close("all")
-
-
-def test_a_picture_needs_neither_torch_nor_pyplot_and_data_need_no_matplotlib() -> None:
-    code = """
-import sys, numpy as np
-from trajpred import Scenario
-scene = Scenario.from_arrays(np.zeros((1, 5, 2)), num_observed=5)
-assert repr(scene) and not {'torch', 'matplotlib'} & set(sys.modules)
-from trajpred import draw_scene
-draw_scene(scene).savefig(sys.stdout.buffer)
-assert not {'torch', 'matplotlib.pyplot'} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

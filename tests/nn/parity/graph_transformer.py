@@ -24,23 +24,34 @@ CONSTRUCTOR = "in_dim out_dim num_heads dropout layer_norm batch_norm residual u
 
 
 def check_graph_transformer_layer(case: Case) -> None:
-    layer = DwivediGraphTransformerLayer(**layer_options(case)).double()
-    load_attention(case, layer.attention)
-    load_update(case, layer.nodes, "node")
-    layer.train(case.options["training"])
-
-    attended, _, attention = layer.attention(case["x"], case["edge_index"])
-    case.close(attended, "attn_out")
-    out, weight = layer(case["x"], case["edge_index"], return_attention=True)
-    case.close(out, "out")
-    assert weight.equal(attention)
-    check_statistics(case, layer.nodes, "node")
+    compare_layer(case, DwivediGraphTransformerLayer, case["x"], case["edge_index"])
 
 
-def layer_options(case: Case) -> dict[str, Any]:
-    """The constructor's arguments."""
+def check_graph_transformer_edge_layer(case: Case) -> None:
+    compare_layer(case, DwivediGraphTransformerEdgeLayer, case["x"], case["edge_index"], case["edge_attr"])
+
+
+def compare_layer(case: Case, kind: type[Any], *inputs: Tensor) -> None:
+    """Compare a layer, with an edge stream if there are edge features among the ``inputs``."""
     case.options.ignore("sizes", "isolated", "scale")
-    return {name: case.options[name] for name in CONSTRUCTOR.split()}
+    layer = kind(**{name: case.options[name] for name in CONSTRUCTOR.split()}).double()
+    streams = {"node": layer.nodes}
+    if len(inputs) == 3:
+        streams["edge"] = layer.edges
+    load_attention(case, layer.attention)
+    for stream, update in streams.items():
+        load_update(case, update, stream)
+    layer.train(case.options["training"])
+    attended, score, attention = layer.attention(*inputs)
+    case.close(attended, "attn_out")
+    *out, weight = layer(*inputs, return_attention=True)
+    case.close(out[0], "out")
+    if "edge" in streams:
+        case.close(score, "score_vec")
+        case.close(out[1], "out_edge")
+    assert weight.equal(attention)
+    for stream, update in streams.items():
+        check_statistics(case, update, stream)
 
 
 def load_attention(case: Case, attention: ClampedAttention, prefix: str = "") -> None:
@@ -64,26 +75,6 @@ def load_update(case: Case, update: StreamUpdate, stream: str, prefix: str = "")
 def check_statistics(case: Case, update: StreamUpdate, stream: str) -> None:
     for i, norms in enumerate((update.norm1, update.norm2), 1):
         case.close_statistics(getattr(norms, "batch", None), f"bn{i}_{stream}", update.training)
-
-
-def check_graph_transformer_edge_layer(case: Case) -> None:
-    layer = DwivediGraphTransformerEdgeLayer(**layer_options(case)).double()
-    assert layer.edges is not None
-    load_attention(case, layer.attention)
-    load_update(case, layer.nodes, "node")
-    load_update(case, layer.edges, "edge")
-    layer.train(case.options["training"])
-    inputs = case["x"], case["edge_index"], case["edge_attr"]
-
-    attended, score, attention = layer.attention(*inputs)
-    case.close(attended, "attn_out")
-    case.close(score, "score_vec")
-    out, out_edge, weight = layer(*inputs, return_attention=True)
-    case.close(out, "out")
-    case.close(out_edge, "out_edge")
-    assert weight.equal(attention)
-    check_statistics(case, layer.nodes, "node")
-    check_statistics(case, layer.edges, "edge")
 
 
 def check_graph_transformer_net(case: Case) -> None:

@@ -29,9 +29,8 @@ E = EDGES.shape[1]
 each_layer = pytest.mark.parametrize("kind", [DwivediGraphTransformerLayer, DwivediGraphTransformerEdgeLayer])
 
 
-def outputs(layer: Any, x: Any, *, seed: int = 0, **options: Any) -> tuple[torch.Tensor, ...]:
+def outputs(layer: Any, x: Any, **options: Any) -> tuple[torch.Tensor, ...]:
     """Of a layer with or without an edge stream, on fixed edge features."""
-    torch.manual_seed(seed)
     edge_features = (torch.linspace(-1, 1, E * DIM).reshape(E, DIM),)
     out = layer(x, EDGES, *(edge_features if hasattr(layer, "edges") else ()), **options)
     return out if isinstance(out, tuple) else (out,)
@@ -47,17 +46,10 @@ def test_errors(kind: type) -> None:
             kind(8, 8, heads)
 
 
-def test_edge_features_need_an_edge_stream_and_it_needs_them() -> None:
-    x = torch.randn(N, DIM)
-    e = torch.randn(E, DIM)
-    with pytest.raises(ValueError, match="no edge stream"):
-        DwivediGraphTransformerLayer(DIM, DIM, 2)(x, EDGES, e)
-    with pytest.raises(ValueError, match="edge_attr is required"):
-        DwivediGraphTransformerEdgeLayer(DIM, DIM, 2)(x, EDGES)
-    with pytest.raises(ValueError, match="residual"):
-        DwivediGraphTransformerEdgeLayer(DIM, DIM, 2, edge_dim=DIM + 1)
+def test_edges_that_are_not_updated_stay() -> None:
+    e = torch.randn(E, 3)
     layer = DwivediGraphTransformerEdgeLayer(DIM, DIM, 2, edge_dim=3, update_edges=False)
-    assert layer(x, EDGES, e[:, :3])[1].equal(e[:, :3])
+    assert layer(torch.randn(N, DIM), EDGES, e)[1].equal(e)
 
 
 def test_clamped_scores_have_no_gradient() -> None:
@@ -78,17 +70,6 @@ def test_pairs_of_different_widths_and_attention_on_request(kind: type) -> None:
     total = torch.zeros(N, 2).index_add(0, EDGES[1], weight)
     assert_close(total[:4], torch.ones(4, 2), rtol=0, atol=1e-3)
     assert not layer.attention(pair, EDGES, *([torch.randn(E, DIM)] * (len(out) - 1)))[0][4:].any()
-
-
-@each_layer
-def test_dropout_applies_in_training_and_follows_the_seed(kind: type) -> None:
-    layer = kind(DIM, DIM, 2, dropout=0.5, batch_norm=False)
-    x = torch.randn(N, DIM)
-    for first, again, other in zip(*(outputs(layer, x, seed=seed) for seed in (1, 1, 2)), strict=True):
-        assert first.equal(again)
-        assert not first.equal(other)
-    layer.eval()
-    assert outputs(layer, x, seed=1)[0].equal(outputs(layer, x, seed=2)[0])
 
 
 NO_EDGES = torch.zeros(2, 0, dtype=torch.int64)
@@ -218,6 +199,3 @@ def test_encodings_of_graphs_without_edges(nodes: int) -> None:
     assert laplacian.shape == walk.shape == (nodes, 2)
     assert laplacian.isfinite().all()
     assert not walk.any()
-    for encode in (laplacian_positional_encoding, random_walk_positional_encoding):
-        with pytest.raises(ValueError, match="at least 1"):
-            encode(NO_EDGES, alone(nodes), 0)

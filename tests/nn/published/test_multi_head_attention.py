@@ -52,15 +52,8 @@ def test_errors() -> None:
             make(**options)
     with pytest.raises(ValueError, match="score_scaling"):
         make(score_scaling="unknown")
-    sizes: dict[str, Any] = {"num_heads": 2, "per_head_channels": 4, "attention_activation": "tanh", **WIDTHS}
     with pytest.warns(UserWarning, match="score_scaling"):
-        MultiHeadAttentionConv(**sizes)
-
-
-def test_the_initialiser_fills_every_kernel_and_no_bias() -> None:
-    conv = make(kernel_initializer=lambda weight: nn.init.constant_(weight, 7.0))
-    for name, parameter in conv.named_parameters():
-        assert (parameter == (7 if name.endswith(".weight") else 0)).all()
+        MultiHeadAttentionConv(num_heads=2, per_head_channels=4, attention_activation="tanh", **WIDTHS)
 
 
 def test_penalty_is_that_of_every_kernel_and_no_bias() -> None:
@@ -123,21 +116,15 @@ def test_extra_dimensions_are_carried_along() -> None:
 
 CONTEXT_WIDTH = 4
 BATCH = torch.tensor([0, 0, 0, 1, 1, 3, 3])
-BY_EDGE: dict[str, Any] = {"sender_edge_feature": "hidden_state"}
 
 
 def bare(**options: Any) -> MultiHeadAttentionConv:
-    return MultiHeadAttentionConv(num_heads=2, per_head_channels=4, **{**WIDTHS, **options}).eval()
-
-
-def features() -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes, edges and contexts."""
-    return torch.randn(N, NODE), torch.randn(EDGES.shape[1], EDGE), torch.randn(4, CONTEXT_WIDTH)
+    """Without a tag, of nodes alone."""
+    return make(**{"receiver_tag": None, "sender_edge_feature": None} | options)
 
 
 def test_tag_at_construction_or_call() -> None:
-    assert (SOURCE, TARGET, CONTEXT) == (0, 1, 2)
-    x, *_ = features()
+    x, *_ = inputs()
     conv = bare()
     with pytest.raises(ValueError, match="neither"):
         conv(x, EDGES)
@@ -153,7 +140,8 @@ def test_tag_at_construction_or_call() -> None:
 
 
 def test_tensors_that_do_not_fit() -> None:
-    x, edge_attr, context = features()
+    x, _, edge_attr = inputs()
+    context = torch.randn(4, CONTEXT_WIDTH)
     edge_batch = torch.zeros(EDGES.shape[1], dtype=torch.int64)
     target = bare(receiver_tag=TARGET)
     by_context = bare(receiver_tag=CONTEXT, receiver_channels=CONTEXT_WIDTH)
@@ -162,7 +150,7 @@ def test_tensors_that_do_not_fit() -> None:
         (target, (x, EDGES), {"batch": BATCH}),
         (target, (x, EDGES, edge_attr), {}),
         (target, ((None, x), EDGES), {}),
-        (bare(receiver_tag=TARGET, **BY_EDGE), (x, EDGES), {}),
+        (make(receiver_tag=TARGET), (x, EDGES), {}),
         (by_context, (x,), {"batch": BATCH}),
         (by_context, ((x, context),), {}),
         (by_context, ((x, context),), {"batch": BATCH, "edge_batch": edge_batch}),

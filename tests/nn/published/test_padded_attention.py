@@ -29,12 +29,6 @@ def run(attend: PaddedAttention, *inputs: Any, return_attention: bool, **masks: 
     return computed[0] if return_attention else computed
 
 
-@pytest.mark.parametrize("options", [(None, 4), (None, 0), (2, 0)])
-def test_heads_that_do_not_fit(options: tuple[int | None, int]) -> None:
-    with pytest.raises(ValueError, match="num_attention_heads"):
-        PaddedAttention(HIDDEN, *options)
-
-
 @fused_or_not
 @pytest.mark.parametrize("cross", [False, True], ids=["global", "cross"])
 def test_a_padded_batch_equals_its_samples_alone(cross: bool, return_attention: bool) -> None:
@@ -106,11 +100,8 @@ def test_half_precision_masks_exactly(dtype: torch.dtype, return_attention: bool
     assert_close(out.double(), reference(x.double(), mask=mask), rtol=0.1, atol=0.3)
 
 
-def test_lists_without_a_known_width_are_not_merged() -> None:
+def test_empty_lists_of_a_known_width_are_merged() -> None:
     assert merge_tensors([None, None], hidden_size=3)[0].shape == (2, 0, 3)
-    for wrong in ({"tensors": [None]}, {"tensors": [torch.randn(2, 3)], "hidden_size": 4}):
-        with pytest.raises(ValueError, match="hidden_size"):
-            merge_tensors(**wrong)
 
 
 def biased(shape: tuple[int, ...]) -> tuple[BiasedAttention, Tensor, Tensor]:
@@ -156,11 +147,3 @@ def test_a_bool_bias_is_a_mask(return_attention: bool) -> None:
     assert_close(layer(x, mask, valid), layer(x, added, valid), rtol=0, atol=0)
     # A valid row whose valid keys are all excluded attends to no padding instead.
     assert torch.equal(layer(x, mask, valid)[0, 3], layer(x, mask & False, valid)[0, 3])
-
-
-@pytest.mark.parametrize("name", ["mask", "key_mask", "attention_mask"])
-def test_masks_that_are_not_bool_are_rejected(name: str) -> None:
-    shape = (2, 5, 5) if name == "attention_mask" else (2, 5)
-    for dtype in (torch.float32, torch.int64, torch.uint8):
-        with pytest.raises(ValueError, match=f"^{name} must be bool"):
-            PaddedAttention(8)(torch.randn(2, 5, 8), **{name: torch.ones(shape, dtype=dtype)})
