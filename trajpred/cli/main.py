@@ -49,8 +49,8 @@ WITH_PLUGINS = {*COMMANDS} - {doctor}
 _FORMAT = warnings.formatwarning
 #: Commands that continue where they were interrupted.
 RESUMABLE = ("download", "prepare")
-
-
+#: A path in the repository, unless the repository's address follows already.
+_PATH = re.compile(r"\b(docs|configs)/[\w./-]*(?<!\.)(?!\.?[\w/-]| in )")
 #: Options that only tables have and need: they imply ``--source table``.
 OF_TABLES = ("--preset", "--columns")
 
@@ -74,16 +74,10 @@ def make_app(tokens: Sequence[str] = ()) -> App:
     )
     for order, function in enumerate(COMMANDS):
         run = _with_source(function, tokens)
-        run.__doc__ = re.sub(
-            r"\b(docs|configs)/[\w./-]*(?<!\.)(?!\.?[\w/-]| in )", _located, run.__doc__ or ""
-        )
+        run.__doc__ = _PATH.sub(lambda path: in_repository(path[0]), run.__doc__ or "")
         app.command(run, sort_key=order)
     app.register_install_completion_command(help="Install shell completion.", sort_key=len(COMMANDS))
     return app
-
-
-def _located(path: re.Match[str]) -> str:
-    return in_repository(path[0])
 
 
 def _with_source(command: Command, tokens: Sequence[str]) -> Command:

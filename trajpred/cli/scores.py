@@ -83,17 +83,9 @@ def evaluate(
     predictors = [load_ensemble(checkpoint, joint, modes=modes)]
     if against is not None:
         predictors = of_same_seconds([*predictors, load_ensemble([against], joint, modes=modes)])
-    results: list[Evaluation] = []
-    for predictor in predictors:
-        result = score(
-            predictor,
-            rows,
-            limit=limit,
-            plausibility=plausibility,
-            workers=workers,
-            check_with_av2=check_with_av2,
-        )
-        results.append(result)
+    settings: dict[str, Any] = {"limit": limit, "plausibility": plausibility, "workers": workers}
+    settings["check_with_av2"] = check_with_av2
+    results = [score(predictor, rows, **settings) for predictor in predictors]
     report = tables(results[0], by or [], group or ["focal"])
     try:
         if against is not None:
@@ -206,9 +198,9 @@ def stress(
     groups = group or ["focal"]
     results: list[Evaluation] = []
     report: list[Table] = []
+    settings: dict[str, Any] = {"limit": limit, "plausibility": plausibility, "workers": workers}
     for data in stores:
         predictors = [predictor, *perturbed(predictor, perturb, history)]
-        settings: dict[str, Any] = {"limit": limit, "plausibility": plausibility, "workers": workers}
         variants = [score(variant, data, **settings) for variant in predictors]
         results += variants
         report += tables(variants[0], groups=groups)

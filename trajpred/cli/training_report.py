@@ -118,7 +118,6 @@ def _draw(
 
 
 def _print_files(run: Path, checkpoint: Path) -> None:
-    """Print where the files are."""
     model = checkpoint.resolve()
     if model.is_relative_to(run.resolve()):
         model = model.relative_to(run.resolve())

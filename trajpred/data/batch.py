@@ -105,8 +105,7 @@ class ScenarioBatch:
             renumbered.append(part)
             scenes += len(part)
             tracks += len(part.tracks)
-        joined: ScenarioBatch = concatenate(renumbered)
-        return joined
+        return concatenate(renumbered)
 
     @classmethod
     def of(cls, scenarios: Sequence[Scenario]) -> ScenarioBatch:

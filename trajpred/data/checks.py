@@ -84,8 +84,7 @@ def _without_gradient(tensor: Any) -> NDArray[Any]:
     values = tensor.detach().cpu()
     if "bfloat16" in str(values.dtype):
         values = values.float()
-    array: NDArray[Any] = values.numpy()
-    return array
+    return values.numpy()
 
 
 def _converted(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -139,8 +138,7 @@ def as_name(value: Any, field: str) -> str:
     if type(value) is str:
         return value
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        is_masked = value is np.ma.masked
-        value = None if is_masked else value.item()
+        value = None if value is np.ma.masked else value.item()
     if isinstance(value, bytes):
         try:
             return value.decode()

@@ -49,7 +49,9 @@ def atomic_file(path: str | Path, flush: bool = True) -> Iterator[Path]:
         return
     target = Path(os.path.realpath(path))
     mode = target.stat().st_mode if target.exists() else None
-    unfinished = target.with_name(_shortened(f".unfinished-{uuid4().hex[:8]}-{path.name}"))
+    name = os.fsencode(f".unfinished-{uuid4().hex[:8]}-{path.name}")[:MAX_NAME_BYTES]
+    # A character may be cut.
+    unfinished = target.with_name(name.decode(sys.getfilesystemencoding(), errors="ignore"))
     try:
         with naming_disk_errors(path, instead_of=unfinished):
             yield unfinished
@@ -75,11 +77,6 @@ def _is_stream(path: Path) -> bool:
     folder = Path(os.path.realpath(path.parent))
     names_open_files = folder == Path("/dev") or folder.is_relative_to("/proc")
     return path.exists() and (names_open_files or not path.is_file())
-
-
-def _shortened(name: str) -> str:
-    """Cut a name to the bytes that file systems accept, without splitting a character."""
-    return os.fsencode(name)[:MAX_NAME_BYTES].decode(sys.getfilesystemencoding(), errors="ignore")
 
 
 @contextmanager
@@ -160,17 +157,17 @@ LINE_S = 60.0
 @contextmanager
 def stage(text: str, shown: bool = True) -> Iterator[None]:
     """Print ``text`` before lengthy work, and its duration afterwards."""
+    if not shown:
+        yield
+        return
+    print(f"{text} … ", end="", file=sys.stderr, flush=True)
     start = time.monotonic()
-    if shown:
-        print(f"{text} … ", end="", file=sys.stderr, flush=True)
+    duration = ""
     try:
         yield
-    except BaseException:
-        if shown:
-            print(file=sys.stderr)
-        raise
-    if shown:
-        print(f"{time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+        duration = f"{time.monotonic() - start:.1f} s"
+    finally:
+        print(duration, file=sys.stderr, flush=True)
 
 
 def progress_bar(*args: Any, shown: bool = True, **options: Any) -> tqdm:

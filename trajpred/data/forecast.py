@@ -123,17 +123,16 @@ class Forecast:
         path = np.asarray(trajectory, np.float64)
         heading = np.asarray(pose.heading, np.float64)
         # Modes start at the last observed step; a track may have been last seen earlier.
-        elapsed = np.asarray(elapsed_s, np.float64)[:, None]
-        moved = np.asarray(velocity, np.float64) * elapsed
+        moved = np.asarray(velocity, np.float64) * np.asarray(elapsed_s, np.float64)[:, None]
         return cls.from_trajectories(
             scenario_id,
             track_id,
             to_global(path, pose.position[:, None, None], heading[:, None, None]),
-            np.asarray(probability, np.float64),
+            probability,
             origin=to_global(moved, pose.position, heading),
             origin_heading=heading,
             step_s=step_s,
-            scale=np.asarray(scale, np.float64),
+            scale=scale,
         )
 
     def validate(self) -> Forecast:
@@ -294,17 +293,16 @@ class Attention:
         row = self.track_id == track_id
         problem = f"{track_id} is not an agent of the model in scenario {self.scenario_id}"
         require(bool(row.any()), "track", problem)
-        mean: NDArray[np.float32] = self.weight[:, :, row.argmax()].mean(axis=(0, 1))
-        return mean
+        return self.weight[:, :, row.argmax()].mean(axis=(0, 1))
 
 
 # Merging of modes: clusters for forecasts of any predictors, smooth shares for the groups of a decoder.
 
 
-def require_probabilities(values: NDArray[np.float64], field: str = "probability") -> None:
-    """Raise :class:`DataError` about ``field`` if an entry of ``[A, K]`` is negative or not finite."""
+def require_probabilities(values: NDArray[np.float64]) -> None:
+    """Raise :class:`DataError` if an entry of ``[A, K]`` is negative or not finite."""
     usable = np.isfinite(values) & (values >= 0)
-    require_rows(usable.all(axis=1), field, "contains a value that is negative or not finite")
+    require_rows(usable.all(axis=1), "probability", "contains a value that is negative or not finite")
 
 
 def cluster_modes(

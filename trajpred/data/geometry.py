@@ -176,8 +176,7 @@ def normalized_laplacian(adjacency: NDArray[np.float64 | np.bool_]) -> NDArray[n
     """
     either = np.maximum(adjacency, adjacency.T).astype(np.float64)
     scale = np.maximum(either.sum(-1), 1) ** -0.5
-    laplacian: NDArray[np.float64] = np.eye(len(either)) - scale[:, None] * either * scale
-    return laplacian
+    return np.eye(len(either)) - scale[:, None] * either * scale
 
 
 def laplacian_eigenvectors(adjacency: NDArray[np.float64 | np.bool_], k: int) -> NDArray[np.float64]:

@@ -65,9 +65,9 @@ def hold_last(values: NDArray[np.float64], valid: NDArray[np.bool_], initial: An
 
 
 def causal_velocity(
-    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float, window_s: float = FIT_S
+    position: NDArray[np.float64], valid: NDArray[np.bool_], step_s: float
 ) -> NDArray[np.float64]:
-    """Estimate velocity at each step as the slope of a line fitted to the last ``window_s`` seconds.
+    """Estimate velocity at each step as the slope of a line fitted to the last :data:`FIT_S` seconds.
 
     Least squares over the valid steps of a window of at least two. Differences of single positions are much
     noisier: extrapolated for 3 s on Argoverse 1, their error is 8 m, and 5 m with the 10-step fit. They are
@@ -76,7 +76,6 @@ def causal_velocity(
     Args:
         position: ``[A, T, 2]`` metres; values where ``valid`` ``[A, T]`` is False are ignored.
         step_s: seconds between steps.
-        window_s: duration of the fit, including the current step.
 
     Returns:
         ``[A, T, 2]`` m/s; zero at invalid steps and at the first valid one.
@@ -85,7 +84,7 @@ def causal_velocity(
     velocity = np.zeros((A, T, 2))
     if not A * T:
         return velocity
-    window = fit_steps(step_s, window_s)
+    window = fit_steps(step_s)
     block = max(BLOCK, 2 * window)
     for start in range(0, T, block):
         # The windows of a block's first steps begin in the previous block.
@@ -101,9 +100,9 @@ def causal_velocity(
     return np.where(is_alone[..., None], _differences(position, valid, step_s), velocity)
 
 
-def fit_steps(step_s: float, window_s: float = FIT_S) -> int:
+def fit_steps(step_s: float) -> int:
     """Return how many steps of ``step_s`` seconds a velocity is fitted to, including the current one."""
-    return max(2, int(window_s / step_s + 0.49))  # halves, as at 12.5 Hz, are rounded down
+    return max(2, int(FIT_S / step_s + 0.49))  # halves, as at 12.5 Hz, are rounded down
 
 
 def fit_window_s(step_s: float) -> float:
@@ -120,8 +119,7 @@ def _differences(
     previous = np.pad(latest, ((0, 0), (1, 0)))[:, :-1]
     displacement = position - np.take_along_axis(position, previous[..., None], axis=1)
     duration_s = np.maximum(step - previous, 1) * step_s
-    velocity: NDArray[np.float64] = displacement / duration_s[..., None]
-    return velocity
+    return displacement / duration_s[..., None]
 
 
 def _window_slopes(
@@ -156,8 +154,7 @@ def _slope(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     sum_xy = sums[..., 3:5]
     sum_txy = sums[..., 5:7]
     spread = n * sum_tt - sum_t**2
-    slope: NDArray[np.float64] = (n * sum_txy - sum_t * sum_xy) / np.where(n > 1, spread, 1.0)
-    return slope
+    return (n * sum_txy - sum_t * sum_xy) / np.where(n > 1, spread, 1.0)
 
 
 def latest_velocity(
@@ -435,8 +432,7 @@ def mean_step_s(timestamps_ns: NDArray[np.int64], num_observed: int) -> NDArray[
     intervals = stamps.shape[-1] - 1
     if intervals < 1:
         return np.full(stamps.shape[:-1], STEP_S)
-    mean: NDArray[np.float64] = (stamps[..., -1] - stamps[..., 0]) / 1e9 / intervals
-    return mean
+    return (stamps[..., -1] - stamps[..., 0]) / 1e9 / intervals
 
 
 # ----------------------------------------------------------------------------------- noise of a tracker

@@ -121,9 +121,8 @@ def foreign(code: Mapping[str, object]) -> dict[str, str]:
     Its version follows if it is installed, else the first digits of its file's SHA-256: ``my_model
     1f2e3d4c``.
     """
-    versions: dict[str, str] = {}
-    for point in entry_points(group=GROUP):
-        versions[point.module.partition(".")[0]] = distribution(point)
+    plugins = entry_points(group=GROUP)
+    versions = {plugin.module.partition(".")[0]: distribution(plugin) for plugin in plugins}
     packages: dict[str, str] = {}
     for name, item in code.items():
         package = package_of(item)
@@ -159,8 +158,8 @@ def import_words() -> list[str]:
 def note_import(code: type) -> None:
     """Note that the user's settings imported a class, unless commands know its module anyway."""
     plugins = {point.module.partition(".")[0] for point in entry_points(group=GROUP)}
-    known = {"trajpred", *plugins, *imported}
-    if package_of(code) not in known and code.__module__ not in known:
+    always_imported = {"trajpred", *plugins, *imported}
+    if package_of(code) not in always_imported and code.__module__ not in always_imported:
         imported[code.__module__] = code.__module__
 
 

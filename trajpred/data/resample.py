@@ -217,8 +217,7 @@ def resample_forecast(forecast: Forecast, old_step_s: float, step_s: float, step
         first_values = np.broadcast_to(origin, (*values.shape[:2], 1, 2))
         steps_from_now = np.concatenate((first_values, values), axis=2)
         before = steps_from_now[:, :, left]
-        mixed: NDArray[np.float64] = before + share * (steps_from_now[:, :, left + 1] - before)
-        return mixed
+        return before + share * (steps_from_now[:, :, left + 1] - before)
 
     scale = None
     if forecast.scale is not None:

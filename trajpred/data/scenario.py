@@ -58,7 +58,6 @@ class Scenario:
     continued: int = 0
 
     def __post_init__(self) -> None:
-        """Add the steps of lost frames."""
         regular = with_lost_frames(self.timestamps_ns, self.num_observed)
         shape = (len(self.tracks), len(self.timestamps_ns))
         arrays = (self.tracks.valid, self.tracks.heading, self.tracks.position, self.tracks.velocity)
@@ -293,14 +292,14 @@ class Scenario:
         return cls(scenario_id, city, stamps, num_observed, str(names[focal]), tracks, lanes).validate()
 
 
-def of_other_scenes(known: Mapping[str, int], found: Mapping[str, int]) -> str:
+def of_other_scenes(digests: Mapping[str, int], others: Mapping[str, int]) -> str:
     """Name the scenarios whose :attr:`Scenario.digest` differs; "" without any.
 
     Args:
-        known: digests by id.
-        found: other digests by id; ids in only one of both are not compared.
+        digests: digests by id.
+        others: other digests by id; ids in only one of both are not compared.
     """
-    differing = [name for name, digest in found.items() if known.get(name, digest) != digest]
+    differing = [name for name, digest in others.items() if digests.get(name, digest) != digest]
     if len(differing) <= 1:
         return "".join(f"{name} has the same name" for name in differing)
     return f"{differing[0]} and {len(differing) - 1} more have the same names"

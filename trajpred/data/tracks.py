@@ -104,10 +104,7 @@ class Tracks:
 
     def take(self, rows: NDArray[np.int64]) -> Tracks:
         """Select tracks by their rows, in any order."""
-        columns: dict[str, Any] = {}
-        for column in fields(self):
-            values = getattr(self, column.name)
-            columns[column.name] = values[rows]
+        columns: dict[str, Any] = {column.name: getattr(self, column.name)[rows] for column in fields(self)}
         return Tracks(**columns)
 
     def last_seen(self, num_observed: int) -> NDArray[np.int64]:

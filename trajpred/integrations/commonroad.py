@@ -77,19 +77,12 @@ def _size(obstacle: Element) -> list[float]:
 
 #: Object type by obstacle type; others are ``unknown``.
 OBJECT_TYPE = {
-    "car": "vehicle",
-    "truck": "vehicle",
-    "taxi": "vehicle",
-    "priorityVehicle": "vehicle",
-    "parkedVehicle": "vehicle",
+    **dict.fromkeys(("car", "truck", "taxi", "priorityVehicle", "parkedVehicle"), "vehicle"),
     "bus": "bus",
     "motorcycle": "motorcyclist",
     "bicycle": "cyclist",
     "pedestrian": "pedestrian",
-    "roadBoundary": "static",
-    "building": "static",
-    "pillar": "static",
-    "median_strip": "static",
+    **dict.fromkeys(("roadBoundary", "building", "pillar", "median_strip"), "static"),
     "constructionZone": "construction",
 }
 _OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
@@ -97,12 +90,10 @@ _OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
 
 def discover(raw: Path, options: Windows = Windows()) -> dict[str, list[RawScenario]]:
     """Return the windows of the files in ``raw/{train,val,test}/``, or of those in ``raw`` itself as val."""
-    splits: dict[str, list[RawScenario]] = {}
-    for split in SPLITS:
-        splits[split] = _windows(raw / split, options)
-    if not any(splits.values()):
-        splits = {"val": _windows(raw, options)}
-    return splits
+    splits = {split: _windows(raw / split, options) for split in SPLITS}
+    if any(splits.values()):
+        return splits
+    return {"val": _windows(raw, options)}
 
 
 def _windows(folder: Path, options: Windows) -> list[RawScenario]:

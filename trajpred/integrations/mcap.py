@@ -462,5 +462,4 @@ def likely_modes(probability: np.ndarray, min_probability: float) -> list[int]:
     """Return the modes ``[K]`` of at least ``min_probability``, or the most probable one, in that order."""
     order = np.argsort(-probability, kind="stable")
     count = max(1, int((probability >= min_probability).sum()))
-    modes: list[int] = order[:count].tolist()
-    return modes
+    return order[:count].tolist()

@@ -320,7 +320,6 @@ class ReplayFilm(Film):
         """Draw nothing: modes change with every step."""
 
     def _draw_step(self, step: int) -> None:
-        """Draw the agents, the truth and the forecast of one step."""
         update = self.updates[step]
         here = replace(until(self.scenario, step + self.true_steps), num_observed=step + 1)
         is_predicted = update.forecast.rows(here.tracks.track_id[self.rows]) >= 0

@@ -65,15 +65,13 @@ def map_from(archive: Any, problems: MapProblems) -> LaneMap:
     Raises: DataError naming a missing group, or if none of the map's lanes is left.
     """
     groups = {group: _records(archive, group) for group in _GROUPS.values()}
-    has_centerline = False
-    for lane in groups["lane_segments"]:
-        if isinstance(lane, dict) and "centerline" in lane:
-            has_centerline = True
+    lanes = groups["lane_segments"]
+    has_centerline = any(isinstance(lane, dict) and "centerline" in lane for lane in lanes)
     try:
         return _map_of(groups, has_centerline)
     except DataError:
         intact = _without_broken(groups, has_centerline, problems)
-    if groups["lane_segments"]:
+    if lanes:
         require_lanes(len(intact["lane_segments"]), problems)
     return _map_of(intact, has_centerline)
 
@@ -149,7 +147,6 @@ def archive_of(lane_map: LaneMap, digits: int | None = DIGITS) -> dict[str, Any]
     Raises: DataError if the map is invalid, or ids of crossings or drivable areas are duplicate.
     """
     lane_map.validate()
-    archive = {"lane_segments": _lane_records(lane_map, digits)}
     crossings = {}
     for row, crossing_id in enumerate(lane_map.crossing_id.tolist()):
         crossings[str(crossing_id)] = {
@@ -163,13 +160,11 @@ def archive_of(lane_map: LaneMap, digits: int | None = DIGITS) -> dict[str, Any]
         areas[str(area_id)] = {"id": area_id, "area_boundary": boundary}
     require(len(crossings) == len(lane_map.crossing_id), "crossing_id", "contains a duplicate")
     require(len(areas) == len(lane_map.drivable_area_id), "drivable_area_id", "contains a duplicate")
-    archive["pedestrian_crossings"] = crossings
-    archive["drivable_areas"] = areas
-    return archive
+    lanes = _lane_records(lane_map, digits)
+    return {"lane_segments": lanes, "pedestrian_crossings": crossings, "drivable_areas": areas}
 
 
 def _lane_records(lane_map: LaneMap, digits: int | None) -> dict[str, Any]:
-    """Return the record of each lane segment, by id."""
     records: dict[str, Any] = {}
     for row, lane_id in enumerate(lane_map.lane_id.tolist()):
         records[str(lane_id)] = {

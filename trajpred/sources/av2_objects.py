@@ -64,7 +64,6 @@ def from_av2(scenario: Any, static_map: Any = None) -> Scenario:
 
 
 def _lane_map(static_map: Any) -> LaneMap:
-    """Convert an ``ArgoverseStaticMap``."""
     lanes = list(static_map.vector_lane_segments.values())
     crossings = list(static_map.vector_pedestrian_crossings.values())
     areas = list(static_map.vector_drivable_areas.values())
@@ -132,7 +131,6 @@ def to_av2(scenario: Scenario) -> tuple[Any, Any]:
 
 
 def _av2_tracks(scenario: Scenario) -> list[Any]:
-    """Convert the tracks to av2's ``Track`` objects."""
     from av2.datasets.motion_forecasting.data_schema import ObjectState, ObjectType, Track, TrackCategory
 
     tracks = scenario.tracks
@@ -155,7 +153,6 @@ def _av2_tracks(scenario: Scenario) -> list[Any]:
 
 
 def _av2_map(scenario: Scenario) -> Any:
-    """Convert the map to av2's ``ArgoverseStaticMap``."""
     from av2.map.drivable_area import DrivableArea
     from av2.map.lane_segment import LaneSegment
     from av2.map.map_api import ArgoverseStaticMap

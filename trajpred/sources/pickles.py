@@ -138,9 +138,11 @@ class _Machine:
                 self._push({})
                 self._set_items(items)
             case "APPEND":
-                self._extend(self._last(1))
+                items = self._last(1)
+                self._container(list).extend(items)
             case "APPENDS":
-                self._extend(self._above_mark())
+                items = self._above_mark()
+                self._container(list).extend(items)
             case "SETITEM":
                 self._set_items(self._last(2))
             case "SETITEMS":
@@ -198,9 +200,6 @@ class _Machine:
         if type(container) is not kind:
             raise TypeError(f"items of a {kind.__name__} are added to a {type(container).__name__}")
         return container
-
-    def _extend(self, items: list[Any]) -> None:
-        self._container(list).extend(items)
 
     def _set_items(self, items: list[Any]) -> None:
         target = self._container(dict)

@@ -159,8 +159,7 @@ def _times(table: pa.Table) -> NDArray[np.int64]:
     dtype = table.schema.field("timestamp_ns").type
     precise = pa.types.is_integer(dtype) or pa.types.is_float64(dtype)
     require(precise, "timestamp_ns", f"must be nanoseconds as int64, has type {dtype}")
-    times: NDArray[np.int64] = np.round(finite(table, "timestamp_ns")).astype(np.int64)
-    return times
+    return np.round(finite(table, "timestamp_ns")).astype(np.int64)
 
 
 def _poses(table: pa.Table) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -209,5 +208,4 @@ def slopes_of(log: SensorLog, end: int) -> NDArray[np.float64]:
     displacement = position[:, frame] - position[:, :, None]
     displacement = np.where(is_used[..., None], displacement, 0.0)
     factors = np.linalg.pinv(terms) @ displacement
-    slope: NDArray[np.float64] = factors[..., 1, :]
-    return np.where(valid[..., None], slope, 0.0)
+    return np.where(valid[..., None], factors[..., 1, :], 0.0)

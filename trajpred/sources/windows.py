@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -218,11 +219,7 @@ def _divided(recordings: list[Found]) -> dict[str, list[RawScenario]]:
 
 
 def _all_windows(recordings: list[Found]) -> list[RawScenario]:
-    """Return the windows of several recordings."""
-    windows: list[RawScenario] = []
-    for recording in recordings:
-        windows += recording.windows
-    return windows
+    return list(chain.from_iterable(recording.windows for recording in recordings))
 
 
 def _divided_in_time(recordings: list[Found], options: Windows) -> dict[str, list[RawScenario]]:

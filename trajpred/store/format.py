@@ -184,7 +184,6 @@ def _encode_tracks(tracks: Tracks, origin: NDArray[np.float64]) -> dict[str, Any
 
 
 def _encode_map(lane_map: LaneMap, origin: NDArray[np.float64], heights: bool) -> dict[str, Any]:
-    """Encode the map relative to ``origin``."""
     columns: dict[str, Any] = {name: getattr(lane_map, name) for name in (*IDS, *LANE_CODES)}
     columns["is_intersection"] = lane_map.is_intersection.astype(np.int8)
     for name in POLYLINES:
@@ -323,7 +322,6 @@ def _concatenate(rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, Ragged]:
 
 
 def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
-    """Decode the tracks of all scenarios."""
     steps = int(columns["timestamps_ns"].lengths[0])
     names = _texts(_nested("track_id", columns))
     bits = columns["valid"].values.reshape(len(names), -1)
@@ -353,7 +351,6 @@ def _decode_tracks(columns: dict[str, Ragged]) -> Tracks:
 
 
 def _decode_map(columns: dict[str, Ragged]) -> LaneMap:
-    """Decode the maps of all scenarios."""
     elements: dict[str, Any] = {name: columns[name].values for name in (*IDS, *LANE_CODES)}
     elements["is_intersection"] = columns["is_intersection"].values != 0
     for name in ID_ROWS:

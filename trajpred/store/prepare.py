@@ -336,7 +336,6 @@ def _require_no_loss(folder: Path, ids: list[str], skipped: dict[str, str]) -> N
 
 
 def _make_shards(jobs: list[ShardJob], run: Run, progress: bool) -> None:
-    """Run all jobs, with a progress bar."""
     total = sum(len(job.scenarios) for job in jobs)
     bar = progress_bar(total=total, unit=" scenarios", shown=progress)
     with bar, closing(run(jobs)) as results:

@@ -384,8 +384,7 @@ class ScenarioStore:
     @property
     def scenario_ids(self) -> list[str]:
         """Return the ids in the order of the rows."""
-        ids: list[str] = self._entries.column("scenario_id").to_pylist()
-        return ids
+        return self._entries.column("scenario_id").to_pylist()
 
     @property
     def recordings(self) -> list[str]:
@@ -393,14 +392,12 @@ class ScenarioStore:
 
         If a scenario is the only one of its recording, the recording has the scenario's id.
         """
-        names: list[str] = self._entries.column("recording").to_pylist()
-        return names
+        return self._entries.column("recording").to_pylist()
 
     @property
     def split_ids(self) -> list[str]:
         """Return the ids of the whole split, also if this store has only some of its rows."""
-        ids: list[str] = self._index.column("scenario_id").to_pylist()
-        return ids
+        return self._index.column("scenario_id").to_pylist()
 
     @property
     def sizes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -447,7 +444,6 @@ class ScenarioStore:
 
     @cached_property
     def _index(self) -> pa.RecordBatch:
-        """The index of the whole split."""
         return open_index(self._index_file, self._bounds[-1])
 
 

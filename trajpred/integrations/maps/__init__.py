@@ -77,12 +77,12 @@ def read_map_file(
     path: str | Path, *, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> MapFile:
     """Read a map file like :func:`read_map`, but return what was left out instead of warning."""
-    given: dict[str, Any] = {"origin": origin, "crs": crs}
+    projection: dict[str, Any] = {"origin": origin, "crs": crs}
     # Damaged numbers may overflow; the result is checked.
     with readable(Path(path), "map"), np.errstate(all="ignore"):
         content = read_bytes(Path(path)).removeprefix(BOM_UTF8)
         if content.lstrip()[:1] == b"{":
-            _require_none(given, "Argoverse 2")
+            _require_none(projection, "Argoverse 2")
             problems = MapProblems()
             lane_map = map_from(json.loads(content), problems)
             require_lanes(len(lane_map), problems)
@@ -92,9 +92,9 @@ def read_map_file(
         require(root.tag in FORMATS, "root", f"is {quoted(root.tag)}, not that of a known map: {known}")
         name, read = FORMATS[root.tag]
         if name != "Lanelet2":
-            _require_none(given, name)
-            given = {}
-        parts = read(root, **given)
+            _require_none(projection, name)
+            projection = {}
+        parts = read(root, **projection)
         return MapFile(name, lane_map_of(parts), parts.frame, parts.problems)
 
 

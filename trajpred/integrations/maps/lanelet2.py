@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -21,10 +22,7 @@ from trajpred.sources.reading import integer
 
 #: Lane type for each subtype of drivable lanelet; others are left out.
 LANE_TYPE = {
-    "road": "VEHICLE",
-    "highway": "VEHICLE",
-    "play_street": "VEHICLE",
-    "exit": "VEHICLE",
+    **dict.fromkeys(("road", "highway", "play_street", "exit"), "VEHICLE"),
     "bicycle_lane": "BIKE",
     "bus_lane": "BUS",
 }
@@ -47,7 +45,10 @@ def read(root: Element, origin: tuple[float, float] | None = None, crs: str | No
     lanelets = []
     for relation in relations:
         with parts.problems.leaving_out("lanelet", relation.get("id", "")):
-            lanelets.append(_lanelet(relation, ways))
+            number = integer(relation.get("id"), "relation.id")
+            left = _member(relation, ways, "left")
+            right = _member(relation, ways, "right")
+            lanelets.append(Lanelet(number, _tags(relation), left, right))
     bounds: dict[Hashable, Bounds] = {}
     for lanelet in oriented(lanelets):
         kind = "crossing" if lanelet.is_crossing else "lanelet"
@@ -187,14 +188,6 @@ def _coordinate(text: str | None, largest: float = np.inf) -> float:
     if math.isfinite(value) and abs(value) <= largest:
         return value
     return np.nan
-
-
-def _lanelet(relation: Element, ways: dict[str, Way]) -> Lanelet:
-    """Find the bounds of a lanelet. Raises: DataError if one is missing or the lanelet has no length."""
-    number = integer(relation.get("id"), "relation.id")
-    left = _member(relation, ways, "left")
-    right = _member(relation, ways, "right")
-    return Lanelet(number, _tags(relation), left, right)
 
 
 def _member(relation: Element, ways: dict[str, Way], role: str) -> Way:
@@ -425,23 +418,28 @@ def project(
     Raises: DataError without pyproj, for an unknown projection or invalid coordinates, and for an origin
         outside the projection.
     """
-    try:
-        from pyproj import CRS, Transformer
-        from pyproj.exceptions import ProjError
-    except ImportError:
-        needed = f"needs pyproj, which is not installed: {install_command('maps')}"
-        raise DataError(needed, field="node.lat") from None
+    pyproj = _pyproj("node.lat")
     lat, lon = origin_of(degrees, origin)
     try:
-        projection = CRS.from_user_input(crs or utm(lat, lon))
-        transform = Transformer.from_crs("EPSG:4326", projection, always_xy=True).transform
-    except ProjError as error:
+        projection = pyproj.CRS.from_user_input(crs or utm(lat, lon))
+        transform = pyproj.Transformer.from_crs("EPSG:4326", projection, always_xy=True).transform
+    except pyproj.exceptions.ProjError as error:
         raise DataError(f"is not a projection that pyproj knows ({error})", field="crs") from None
     require(projection.is_projected, "crs", f"must be a projection to a plane, is {projection.name}")
     at = np.array(transform(lon, lat))
     require_finite(at, "origin")
     unit_m = projection.axis_info[0].unit_conversion_factor
     return unit_m * (np.stack(transform(degrees[:, 1], degrees[:, 0]), -1) - at)
+
+
+def _pyproj(field: str) -> Any:
+    """Import pyproj. Raises: DataError about ``field`` if it is not installed."""
+    try:
+        import pyproj
+    except ImportError:
+        needed = f"needs pyproj, which is not installed: {install_command('maps')}"
+        raise DataError(needed, field=field) from None
+    return pyproj
 
 
 def origin_of(degrees: NDArray[np.float64], origin: tuple[float, float] | None) -> tuple[float, float]:
@@ -475,10 +473,6 @@ def from_utm(east: float, north: float, crs: str) -> tuple[float, float]:
 
     Raises: DataError without pyproj.
     """
-    try:
-        from pyproj import Transformer
-    except ImportError:
-        needed = f"needs pyproj, which is not installed: {install_command('maps')}"
-        raise DataError(needed, field="origin") from None
-    lon, lat = Transformer.from_crs(crs, "EPSG:4326", always_xy=True).transform(east, north)
+    transformer = _pyproj("origin").Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
+    lon, lat = transformer.transform(east, north)
     return float(lat), float(lon)

@@ -60,7 +60,7 @@ def _ends_beyond(
 ) -> list[LaneEnd]:
     """Return the ends of lane ``other`` that may lie beyond an end of a lane of ``road``, named one first.
 
-    Raises: DataError if there is no such lane.
+    Returns none if a junction follows. Raises: DataError if there is no such lane or road.
     """
     step = 1 if at.end == END else -1
     section = at.place[1] + step
@@ -69,17 +69,7 @@ def _ends_beyond(
         has_lane = other in sections[section].lanes
         require(has_lane, "lane.link", f"section {section} of road {road.name} has no lane {other}")
         return [LaneEnd((road.name, section, other), not at.end)]
-    return _ends_in_next_road(road, at.end, other, roads, parts)
-
-
-def _ends_in_next_road(
-    road: Road, end: bool, other: int, roads: dict[str, Road], parts: MapParts
-) -> list[LaneEnd]:
-    """Find the road that follows an end of ``road``, and return the ends of its lane ``other``.
-
-    Returns none if a junction follows.
-    """
-    tag = "successor" if end == END else "predecessor"
+    tag = "successor" if at.end == END else "predecessor"
     link = road.element.find(f"link/{tag}")
     if link is None:
         raise DataError(f"road {road.name} has no {tag}", field=f"road.{tag}")

@@ -211,18 +211,8 @@ def _points(factors: Values, p: Values) -> Values:
 
 #: Lane type for each type of drivable lane; others are left out.
 LANE_TYPE = {
-    "driving": "VEHICLE",
-    "entry": "VEHICLE",
-    "exit": "VEHICLE",
-    "onRamp": "VEHICLE",
-    "offRamp": "VEHICLE",
-    "connectingRamp": "VEHICLE",
-    "slipLane": "VEHICLE",
-    "bidirectional": "VEHICLE",
-    "HOV": "VEHICLE",
-    "taxi": "VEHICLE",
-    "mwyEntry": "VEHICLE",
-    "mwyExit": "VEHICLE",
+    **dict.fromkeys(("driving", "bidirectional", "HOV", "taxi", "entry", "exit", "mwyEntry"), "VEHICLE"),
+    **dict.fromkeys(("mwyExit", "onRamp", "offRamp", "connectingRamp", "slipLane"), "VEHICLE"),
     "biking": "BIKE",
     "bus": "BUS",
 }

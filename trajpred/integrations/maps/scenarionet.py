@@ -20,10 +20,8 @@ from trajpred.integrations.maps.segments import CONNECTED_M, MIN_LANE_M, Lane, L
 
 #: Lane type by feature type, for features that are lanes.
 LANE_TYPE = {
-    "LANE_SURFACE_STREET": "VEHICLE",
-    "LANE_SURFACE_UNSTRUCTURE": "VEHICLE",
-    "LANE_FREEWAY": "VEHICLE",
-    "LANE_UNKNOWN": "VEHICLE",
+    **dict.fromkeys(("LANE_SURFACE_STREET", "LANE_SURFACE_UNSTRUCTURE"), "VEHICLE"),
+    **dict.fromkeys(("LANE_FREEWAY", "LANE_UNKNOWN"), "VEHICLE"),
     "LANE_BIKE_LANE": "BIKE",
 }
 #: The type of lanes in intersections, in files that distinguish them.
@@ -68,7 +66,8 @@ def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
     parts = MapParts(frame="the file's own")
     named: dict[str, Any] = {}
     lanes: dict[str, _SourceLane] = {}
-    near = _Near(seen)
+    places = np.unique(np.round(seen / GRID_M), axis=0) * GRID_M
+    road_users = shapely.STRtree(shapely.points(places))
     for key, feature in features.items():
         name = str(key)
         named[name] = feature
@@ -76,7 +75,7 @@ def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
             kind = _kind(feature)
             if kind in CROSSINGS:
                 sides = _long_sides(_points(feature, "polygon" if "polygon" in feature else "polyline"))
-                if near.any(list(sides)).any():
+                if _are_near(road_users, list(sides)).any():
                     parts.add_crossing(*sides)
             elif kind in LANE_TYPE:
                 lane = _SourceLane.of(name, kind, feature)
@@ -85,7 +84,7 @@ def read(features: Any, seen: NDArray[np.float64]) -> MapParts:
     segments: list[_Segment] = []
     for lane in lanes.values():
         segments += lane.segments()
-    is_near = near.any([segment.line for segment in segments])
+    is_near = _are_near(road_users, [segment.line for segment in segments])
     segments = [segments[row] for row in np.flatnonzero(is_near)]
     onward = _onward(lanes)
     beside = _neighbors(segments, lanes)
@@ -112,18 +111,11 @@ def _points(feature: Mapping[str, Any], name: str) -> Line:
     return points[:, :2]
 
 
-class _Near:
-    """The area near road users: lines within :data:`~trajpred.data.lane_map.REACH_M` of them are kept."""
-
-    def __init__(self, seen: NDArray[np.float64]) -> None:
-        places = np.unique(np.round(seen / GRID_M), axis=0) * GRID_M
-        self.tree = shapely.STRtree(shapely.points(places))
-
-    def any(self, lines: list[Line]) -> NDArray[np.bool_]:
-        """Return whether each line is near a road user."""
-        shapes = np.array([shapely.LineString(line) for line in lines], object)
-        line, _ = self.tree.query(shapes, predicate="dwithin", distance=REACH_M + GRID_M)
-        return np.isin(np.arange(len(lines)), line)
+def _are_near(road_users: shapely.STRtree, lines: list[Line]) -> NDArray[np.bool_]:
+    """Return which lines are within :data:`~trajpred.data.lane_map.REACH_M` of road users."""
+    shapes = np.array([shapely.LineString(line) for line in lines], object)
+    line, _ = road_users.query(shapes, predicate="dwithin", distance=REACH_M + GRID_M)
+    return np.isin(np.arange(len(lines)), line)
 
 
 class _Segment(NamedTuple):
@@ -299,10 +291,8 @@ def _pose(
 def _is_listed(segment: _Segment, name: str, side: str) -> bool:
     """Return whether the file lists a lane beside the middle of a segment."""
     index = segment.lane.file_index(segment.middle)
-    for other in segment.lane.beside(side):
-        if other.name == name and other.first <= index <= other.last:
-            return True
-    return False
+    named = [other for other in segment.lane.beside(side) if other.name == name]
+    return any(other.first <= index <= other.last for other in named)
 
 
 # ------------------------------------------------------------------------------------ lanes, boundaries
@@ -384,8 +374,7 @@ def _distances(place: Line, aside: Line, line: Line, closed: bool = False) -> ND
     near, far = BOUNDARY_M
     across = shapely.linestrings(np.stack((place + near * aside, place + far * aside), 1))
     meeting = shapely.intersection(across, shapely.LineString(line))
-    distance: NDArray[np.float64] = shapely.distance(shapely.points(place), meeting)
-    return distance
+    return shapely.distance(shapely.points(place), meeting)
 
 
 def _long_sides(polygon: Line) -> tuple[Line, Line]:
