@@ -166,10 +166,7 @@ def print_rows(rows: Rows) -> None:
 
 
 def describe(
-    what: str,
-    store: Path | None = None,
-    origin: tuple[float, float] | None = None,
-    crs: str | None = None,
+    what: str, store: Path | None = None, origin: tuple[float, float] | None = None, crs: str | None = None
 ) -> tuple[str, Rows]:
     """Return a title and facts about ``what``. Raises: DataError if it is of no known kind."""
     from trajpred.onboard.bundle import is_bundle

@@ -227,14 +227,7 @@ def export(
     if max_agents is not None and max_lanes is not None:
         sizes = (max_agents, max_lanes)
     result = write(
-        checkpoint,
-        out,
-        scenarios,
-        sizes=sizes,
-        fused=fused,
-        opset=opset,
-        tolerance_m=tolerance_m,
-        part=part,
+        checkpoint, out, scenarios, sizes=sizes, fused=fused, opset=opset, tolerance_m=tolerance_m, part=part
     )
     print(f"{out}: {result.summary()}")
     for case in result.cases:

@@ -100,12 +100,7 @@ def _compare(results: Mapping[str, Evaluation]) -> None:
 
 
 def _draw(
-    run: Path,
-    history: RunHistory,
-    predictor: Predictor,
-    result: Evaluation,
-    rows: ScenarioStore,
-    count: int,
+    run: Path, history: RunHistory, predictor: Predictor, result: Evaluation, rows: ScenarioStore, count: int
 ) -> None:
     """Draw the learning curves and the ``count`` worst scenes into the folder of the run."""
     title = f"{run.parent.name}/{run.name}"

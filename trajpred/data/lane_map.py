@@ -23,11 +23,7 @@ MARK_TYPES = (
     "DOUBLE_SOLID_WHITE", "DOUBLE_SOLID_YELLOW", "DOUBLE_DASH_WHITE", "DOUBLE_DASH_YELLOW",
     "DASH_SOLID_WHITE", "DASH_SOLID_YELLOW", "SOLID_DASH_WHITE", "SOLID_DASH_YELLOW",
 )  # fmt: skip
-_CODES = {
-    "lane_type": LANE_TYPES,
-    "left_mark": MARK_TYPES,
-    "right_mark": MARK_TYPES,
-}
+_CODES = {"lane_type": LANE_TYPES, "left_mark": MARK_TYPES, "right_mark": MARK_TYPES}
 #: Attributes that a map may lack, and their fields in :class:`LaneMap`.
 MAP_ATTRIBUTES = {
     "boundaries": ("left_boundary", "right_boundary"),

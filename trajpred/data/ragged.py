@@ -32,11 +32,7 @@ class Ragged:
 
     @classmethod
     def from_rows(
-        cls,
-        rows: Sequence[ArrayLike],
-        width: int | None = None,
-        dtype: Any = np.float64,
-        name: str = "rows",
+        cls, rows: Sequence[ArrayLike], width: int | None = None, dtype: Any = np.float64, name: str = "rows"
     ) -> Ragged:
         """Concatenate ``rows`` of ``width`` columns (None for rows of scalars).
 

@@ -63,12 +63,7 @@ def _recorded_s(scenario: Scenario) -> float:
 
 
 def tracks_at(
-    tracks: Tracks,
-    time: NDArray[np.float64],
-    grid: NDArray[np.float64],
-    *,
-    recorded_s: float,
-    step_s: float,
+    tracks: Tracks, time: NDArray[np.float64], grid: NDArray[np.float64], *, recorded_s: float, step_s: float
 ) -> Tracks:
     """Resample tracks recorded at ``time`` ``[T]`` to ``grid`` ``[G]`` by :func:`states_at`.
 

@@ -96,10 +96,9 @@ class Scene:
         states = [_states(names[key], track, time) for key, track in _part(content, "tracks").items()]
         require(bool(states), "tracks", "has no track")
         values: dict[str, NDArray[Any]] = {}
-        columns: dict[str, Column] = {}
-        for role, field in FIELDS.items():
+        for role in FIELDS:
             values[role] = np.concatenate([state[role] for state in states])
-            columns[role] = Column(field)
+        columns = {role: Column(field) for role, field in FIELDS.items()}
         recording = Recording.of(pa.table(values), columns)
         predicted = [names[key] for key in _predicted(metadata) if key in names]
         parts = read_features(content.get("map_features", {}), recording.position)
@@ -399,10 +398,8 @@ def _windows(name: str, path: Path, scene: Scene, options: Windows) -> list[RawS
     """Return the windows of a scene. Raises: DataError if it is too short."""
     if scene.now is not None:
         return [RawScenario(name, path, Part(None))]
-    windows: list[RawScenario] = []
-    for start, now in scene.recording.windows(options).items():
-        windows.append(RawScenario(f"{name}_{start:05d}", path, Part(now), name))
-    return windows
+    times = scene.recording.windows(options)
+    return [RawScenario(f"{name}_{start:05d}", path, Part(now), name) for start, now in times.items()]
 
 
 def read(raw: RawScenario, options: Windows = Windows()) -> Scenario:

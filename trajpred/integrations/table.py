@@ -7,10 +7,12 @@ recorded state, and resampled from the states' true times. docs/how-to/own-data.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,17 +141,16 @@ def _parts(raw: Path, options: TableOptions) -> Iterator[tuple[str, Part]]:
 
 def _together(files: tuple[Path, ...], options: TableOptions) -> list[tuple[str, ...]]:
     """Return the names of recordings to read at once: one, or several with at most :data:`MAX_ROWS` rows."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     try:
         for path in files:
-            for name, rows in recordings_in(path, options.mapping, options.files).items():
-                counts[name] = counts.get(name, 0) + rows
+            counts += recordings_in(path, options.mapping, options.files)
     except DataError:
-        counts = {}  # reading reports the reason
+        counts.clear()  # reading reports the reason
     groups: dict[int, list[str]] = {}
     rows_so_far = 0
     for name in sorted(counts) or [""]:
-        rows_so_far += counts.get(name, 0)
+        rows_so_far += counts[name]
         groups.setdefault(rows_so_far // MAX_ROWS, []).append(name)
     return [tuple(group) for group in groups.values()]
 
@@ -166,10 +167,7 @@ def _recording(part: Part, options: TableOptions) -> Recording:
 
 def _metadata(part: Part, options: TableOptions) -> tuple[Path, ...]:
     """Return the files beside those of a part that are also read."""
-    beside: list[Path] = []
-    for path in part.files:
-        beside += options.files.metadata_of(path)
-    return tuple(beside)
+    return tuple(chain.from_iterable(map(options.files.metadata_of, part.files)))
 
 
 def _stamps(*files: Path) -> tuple[tuple[int, int], ...]:

@@ -6,7 +6,9 @@ import codecs
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,9 +99,7 @@ def _from_elsewhere(
     if column.optional:
         return pa.nulls(table.num_rows, _kind(role))
     files = [path, *metadata]
-    names: dict[str, None] = {}
-    for file in files:
-        names |= dict.fromkeys(column_names(file, preset))
+    names = dict.fromkeys(chain.from_iterable(column_names(file, preset) for file in files))
     listed = " and ".join(file.name for file in files) + (" has" if len(files) == 1 else " have")
     absent = f"column is missing; {listed}: {shortened(', '.join(names), 500)}"
     raise DataError(absent, file=path, field=column.name)
@@ -153,18 +153,18 @@ def column_names(path: Path, preset: Preset) -> list[str]:
     return header + [str(number + 1) for number in range(len(header), len(layout.cells))]
 
 
-def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> dict[str, int]:
+def recordings_in(path: Path, columns: Mapping[str, Column], preset: Preset) -> Counter[str]:
     """Return the number of rows per recording of a file, in one pass; empty without a recording column."""
     with readable(path, "table"):
         names = column_names(path, preset)
         column = columns.get("recording")
         name = _find(column.name, names) if column else None
+        counts = Counter[str]()
         if name is None:
-            return {}
-        counts: dict[str, int] = {}
+            return counts
         for batch in _batches(path, names, {name: pa.string()}):
             for part in pc.value_counts(pc.fill_null(batch[name], "")).to_pylist():
-                counts[part["values"]] = counts.get(part["values"], 0) + part["counts"]
+                counts[part["values"]] += part["counts"]
     return counts
 
 

@@ -126,11 +126,7 @@ def prepare(
     config = _config_of(source, options, extend, heights=heights, shard_size=shard_size)
     raw_splits = _discover(source, raw, options)
     require(store.resolve() != raw.resolve(), "store", "must be another folder than the raw one")
-    with (
-        resumable(store),
-        worker_pool(workers, scheduler) as run,
-        sole_writer(store, patience_s) as scratch,
-    ):
+    with resumable(store), worker_pool(workers, scheduler) as run, sole_writer(store, patience_s) as scratch:
         old = _previous_manifest(store)
         splits = _kept(store, old, config, raw_splits, overwrite)
         modules = tuple(imported.values())

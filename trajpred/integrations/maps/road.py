@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
+from trajpred.data.batch import concatenate
 from trajpred.data.geometry import Pose, arc_length, direction, to_global, unit_vector
 from trajpred.errors import DataError, require
 from trajpred.integrations.maps.segments import Lane, mark_type
@@ -88,9 +89,7 @@ class RoadLine:
         require(len(records) > 0, "planView.geometry", f"is missing in road {road.get('id')!r}")
         starts = [min(max(_start(record), 0.0), length) for record in records[1:]]
         bounds = [0.0, *starts, length]
-        stations_of: list[Values] = []
-        points_of: list[Values] = []
-        headings_of: list[Values] = []
+        pieces: list[RoadLine] = []
         for record, (start, end) in zip(records, pairwise(bounds), strict=True):
             grid = np.linspace(start, end, math.ceil((end - start) / _step(record)) + 1)
             inner = [station for station in stations if start < station < end]
@@ -100,14 +99,10 @@ class RoadLine:
             origin_heading = np.array(number(record, "hdg"))
             xy = to_global(xy, origin, origin_heading)
             xy = to_global(xy, frame.position, frame.heading)
-            stations_of.append(s)
-            points_of.append(xy)
-            headings_of.append(heading + origin_heading + frame.heading)
-        s = np.concatenate(stations_of)
-        xy = np.concatenate(points_of)
-        heading = np.concatenate(headings_of)
-        first = np.unique(s, return_index=True)[1]  # the ends of records are the starts of the next
-        return cls(s[first], xy[first], np.unwrap(heading[first]))
+            pieces.append(cls(s, xy, heading + origin_heading + frame.heading))
+        line = concatenate(pieces)
+        first = np.unique(line.s, return_index=True)[1]  # the ends of records are the starts of the next
+        return cls(line.s[first], line.xy[first], np.unwrap(line.heading[first]))
 
     def between(self, start: float, end: float) -> RoadLine:
         """Select the stations from ``start`` to ``end``."""
@@ -326,10 +321,8 @@ class Road:
             if valid and valid[0] is elements[0]:
                 starts[0] = 0.0
             stations.update(starts)
-            sections = []
-            for section, (start, end) in zip(valid, pairwise(starts), strict=False):
-                sections.append(Section.of(section, side, start, end))
-            sides[side] = sections
+            sections = zip(valid, pairwise(starts), strict=False)
+            sides[side] = [Section.of(section, side, *ends) for section, ends in sections]
         return cls(name, element, RoadLine.of(element, sorted(stations), frame), sides)
 
     def offset(self, s: Values) -> Values:
