@@ -23,6 +23,9 @@ from trajpred.features.scene_graph import SceneBatch, SceneFeatures, scene_featu
 #: A translation by 10 km.
 FAR = (6000.0, -8000.0)
 QUARTER = np.pi / 2
+#: Of :func:`drive`: metres per second, and the time of its beginning.
+SPEED = 15.0
+EPOCH_NS = 315_969_904 * 10**9
 
 
 def moved(
@@ -138,6 +141,17 @@ def straight(cars: int = 3, gap_m: float = 20.0, **options: Any) -> Scenario:
     """Return cars in a line at 10 m/s along x, with 50 of 110 steps observed; the first is the focal one."""
     x = 10 * 0.1 * np.arange(110) - gap_m * np.arange(cars)[:, None]
     return Scenario.from_arrays(np.stack((x, 0 * x), -1), num_observed=50, **options)
+
+
+def drive(seconds: NDArray[np.floating], num_observed: int, name: str = "scenario") -> Scenario:
+    """Return a car at ``SPEED`` along x, recorded at ``seconds`` after ``EPOCH_NS``."""
+    position = np.stack((3000 + SPEED * seconds, 0 * seconds), -1)
+    velocity = np.broadcast_to([SPEED, 0.0], (1, len(seconds), 2))
+    heading = np.zeros((1, len(seconds)))
+    scenario = Scenario.from_arrays(
+        position[None], num_observed=num_observed, heading=heading, velocity=velocity, scenario_id=name
+    )
+    return replace(scenario, timestamps_ns=EPOCH_NS + np.round(seconds * 1e9).astype(np.int64))
 
 
 def equal_batches(a: SceneBatch, b: SceneBatch) -> bool:

@@ -222,15 +222,3 @@ def test_mistakes_get_one_sentence(
     assert run("visualize", *([] if "--out" in args else ["--out", tmp_path / "out"]), *args) in (1, 2)
     [error] = capsys.readouterr().err.splitlines()
     assert message in error
-
-
-def test_a_predictions_file_cannot_predict_without_a_road_user(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its page would say that nothing changes."""
-    file = tmp_path / "p.parquet"
-    assert run("predict", "--checkpoint", "constant_velocity", "--store", store, "--out", file) == 0
-    options = ["--store", store, "--checkpoint", file, "--without", "nearest"]
-    error = error_of(capsys, "visualize", *options, "--out", tmp_path / "page.html")
-    assert "--without: needs a model or a baseline" in error
-    assert not (tmp_path / "page.html").exists()

@@ -115,8 +115,7 @@ def test_arrays_must_be_finite_and_of_their_shape(field: str) -> None:
     broken = getattr(valid, field).copy()
     broken.flat[-1] = np.nan
     for value in (broken, getattr(valid, field)[:, :, ..., None]):
-        with pytest.raises(DataError, match=f"field '{field}'"):
-            replace(valid, **{field: value}).validate()
+        rejects(f"field '{field}'", replace(valid, **{field: value}).validate)
     with pytest.raises(DataError, match="'probability': has a negative entry"):
         replace(valid, probability=np.array([[-0.5, 1.0, 0.5], [1, 0, 0]])).validate()
 

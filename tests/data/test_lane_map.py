@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import rejects
-from trajpred.data.lane_map import NO_LANE, LaneMap
+from trajpred.data.lane_map import LaneMap
 from trajpred.data.ragged import Ragged, evenly_spaced
 from trajpred.errors import DataError
 
@@ -62,17 +62,6 @@ def test_long_lanes_are_cut_into_segments_that_follow_each_other() -> None:
 def test_a_map_of_too_many_segments_is_refused() -> None:
     with pytest.raises(DataError, match="field 'centerline': must be at most 200000 segments"):
         LaneMap.from_centerlines([[[0, 0], [2e7, 0]]])
-
-
-def test_fields_that_are_not_given_have_defaults() -> None:
-    lanes = LaneMap.from_centerlines(LINES)
-    lanes.validate()
-    for name in ("lane_type", "is_intersection", "left_mark"):
-        assert getattr(lanes, name).tolist() == [0, 0, 0]
-    assert lanes.left_neighbor.tolist() == lanes.right_neighbor.tolist() == [NO_LANE] * 3
-    assert not lanes.left_boundary.lengths.any()
-    assert len(lanes.right_boundary) == 3
-    LaneMap().validate()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,27 +19,19 @@ from trajpred.data.plausible import Plausibility
 from trajpred.data.ragged import Ragged
 
 
-def random_map(rng: np.random.Generator, with_boundaries: bool) -> tuple[LaneMap, list[float]]:
+def random_map(rng: np.random.Generator, with_boundaries: bool) -> tuple[LaneMap, np.ndarray]:
     """Return ten bent lanes of 3 to 5 m, or of 4 m without boundaries, and half of their widths."""
-    lines: list[np.ndarray] = []
-    left: list[np.ndarray] = []
-    right: list[np.ndarray] = []
-    half: list[float] = []
-    for _ in range(10):
-        heading = rng.uniform(-np.pi, np.pi)
-        bend = np.cumsum(rng.normal(0, 0.1, 6)) + heading
-        line = rng.uniform(-60, 60, 2) + np.cumsum(8 * unit_vector(bend), axis=0)
-        width = rng.uniform(3, 5) if with_boundaries else 4.0
-        side = width / 2 * unit_vector(heading + np.pi / 2)
-        lines.append(line)
-        left.append(line + side)
-        right.append(line - side)
-        half.append(width / 2)
-    boundaries = {}
+    heading = rng.uniform(-np.pi, np.pi, (10, 1))
+    bend = heading + rng.normal(0, 0.1, (10, 6)).cumsum(axis=1)
+    lines = rng.uniform(-60, 60, (10, 1, 2)) + 8 * unit_vector(bend).cumsum(axis=1)
+    half = rng.uniform(1.5, 2.5, 10) if with_boundaries else np.full(10, 2.0)
+    side = half[:, None, None] * unit_vector(heading + np.pi / 2)
+    lane_map = LaneMap(lane_id=np.arange(10), centerline=Ragged.from_rows([*lines], 2))
     if with_boundaries:
-        sides = {"left_boundary": left, "right_boundary": right}
-        boundaries = {name: Ragged.from_rows(lines, 2) for name, lines in sides.items()}
-    return LaneMap(lane_id=np.arange(10), centerline=Ragged.from_rows(lines, 2), **boundaries), half
+        left = Ragged.from_rows([*(lines + side)], 2)
+        right = Ragged.from_rows([*(lines - side)], 2)
+        lane_map = replace(lane_map, left_boundary=left, right_boundary=right)
+    return lane_map, half
 
 
 @pytest.mark.parametrize("with_boundaries", [True, False])

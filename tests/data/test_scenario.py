@@ -180,15 +180,6 @@ def test_invalid_arguments_are_named(field: str, changes: dict[str, Any]) -> Non
 UNUSUAL_NAMES = ["$x^{", "a b ", "../7", "Zürich 東京", "😀", "x" * 256]
 
 
-def test_padded_rows_are_named() -> None:
-    position = paths()
-    position[1] = np.nan
-    rejects(r"field 'valid'.*without a valid step.*row 1$", scenario, position=position)
-    position[1] = 0.0
-    position[2, 3] = np.nan
-    rejects(r"field 'position'.*non-finite.*row 2$", scenario, position=position, valid=np.ones((A, T), bool))
-
-
 @pytest.mark.parametrize("name", INVALID_NAMES, ids=lambda name: ascii(name[:9]))
 def test_names_that_would_change_are_rejected_in_a_short_message(name: str) -> None:
     good = scenario(track_id=["7", "8", "9"])

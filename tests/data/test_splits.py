@@ -37,15 +37,11 @@ def test_purposes_divide_evenly_and_independently() -> None:
         assert share == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(chosen.sum())), (first, second)
 
 
-def test_the_held_out_scenarios_of_a_training_do_not_change(store_path: Path) -> None:
-    train = ScenarioStore(store_path, "train")
-    expected = [crc32(f"hold out {name}".encode()) < 0.4 * 2**32 for name in train.scenario_ids]
-    assert train.held_out(0.4).tolist() == expected
-    assert 0 < sum(expected) < len(expected)
-
-
-def test_halves_of_a_store_are_the_whole(store_path: Path) -> None:
+def test_held_out_scenarios_do_not_change_and_halves_are_the_whole(store_path: Path) -> None:
     whole = ScenarioStore(store_path, "train")
+    expected = [crc32(f"hold out {name}".encode()) < 0.4 * 2**32 for name in whole.scenario_ids]
+    assert whole.held_out(0.4).tolist() == expected
+    assert 0 < sum(expected) < len(expected)
     first, second = whole.halved("deciding"), whole.halved("reporting")
     assert sorted(first.scenario_ids + second.scenario_ids) == sorted(whole.scenario_ids)
     assert all(half_of(one.scenario_id) == "deciding" for one in first)

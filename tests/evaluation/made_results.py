@@ -38,8 +38,4 @@ def seeds() -> list[Evaluation]:
         "epochs": 3,
         "wall_s": 120.0,
     }
-    evaluations = []
-    for seed in range(3):
-        name = f"small/version_{seed}/best"
-        evaluations.append(result(name, (1.0 + seed, 2.0), **facts, seed=seed))
-    return evaluations
+    return [result(f"small/version_{seed}/best", (1.0 + seed, 2.0), **facts, seed=seed) for seed in range(3)]

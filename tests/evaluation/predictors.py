@@ -1,8 +1,8 @@
-"""Predictors of random futures around the truth."""
+"""Predictors of random futures around the truth, and stores of changed scenarios."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
 from trajpred.predictors import Predictor
+from trajpred.store import ScenarioStore
 
 
 class Scattered(Predictor):
@@ -49,3 +50,14 @@ class ScatteredJoint(Scattered):
     def one(self, scenario: Scenario) -> Forecast:
         forecast = super().one(scenario)
         return replace(forecast, probability=np.repeat(forecast.probability[:1], len(forecast.track_id), 0))
+
+
+class ChangedStore(ScenarioStore):
+    """A split whose scenarios are changed when they are read."""
+
+    def __init__(self, store: ScenarioStore, change: Callable[[Scenario], Scenario]) -> None:
+        self.__dict__.update(store.__dict__)
+        self.change = change
+
+    def __getitem__(self, index: int) -> Scenario:
+        return self.change(super().__getitem__(index))

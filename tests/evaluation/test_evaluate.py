@@ -13,10 +13,9 @@ import torch
 from av2.datasets.motion_forecasting.eval import metrics as av2
 
 from tests.conftest import output_of, rejects, run
-from tests.evaluation.predictors import Scattered, ScatteredJoint
+from tests.evaluation.predictors import ChangedStore, Scattered, ScatteredJoint
 from trajpred import to_av2
 from trajpred.data import environment
-from trajpred.data.scenario import Scenario
 from trajpred.errors import DataError
 from trajpred.evaluation import agents, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
@@ -25,7 +24,6 @@ from trajpred.store import ScenarioStore
 
 
 def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore) -> None:
-    """By av2; the means are compared with av2's below."""
     predictor = Scattered()
     found = evaluate(predictor, store, batch_size=2, progress=False)
     expected = []
@@ -34,9 +32,6 @@ def test_values_per_scenario_are_those_of_the_focal_agents(store: ScenarioStore)
         truth = scenario.tracks.position[scenario.focal, 50:]
         expected.append(av2.compute_fde(forecast.trajectory[0], truth).min())
     assert found.per_scenario["focal"]["minFDE6"].to_pylist() == pytest.approx(expected, abs=6e-5)
-    for name in ("minADE6", "minFDE6", "MR6", "brier-minFDE6"):
-        mean = np.mean(found.per_scenario["focal"][name])
-        assert found.metrics["focal"][name] == pytest.approx(mean, abs=6e-5), name
     assert found.scenarios == found.metrics["focal"]["count"] == len(store) == 5
     assert found.missing == {"focal": 0, "scored": 0, "moving": 0, "all": 0, "scenarios": 0}
     assert found.per_scenario["focal"]["scenario_id"].to_pylist() == store.scenario_ids
@@ -60,20 +55,10 @@ def test_split_without_futures_is_rejected(store_path: Path) -> None:
         evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
 
 
-class ContinuedStore(ScenarioStore):
-    """A split whose futures were all continued by a model."""
-
-    def __init__(self, store: ScenarioStore) -> None:
-        self.__dict__.update(store.__dict__)
-
-    def __getitem__(self, index: int) -> Scenario:
-        scenario = super().__getitem__(index)
-        return replace(scenario, continued=scenario.num_future)
-
-
 def test_futures_that_a_model_continued_are_not_scored(store: ScenarioStore) -> None:
     message = "no scenario of split 'val' has a recorded future.*continued is never scored: evaluate a split"
-    rejects(message, lambda: evaluate(Scattered(), ContinuedStore(store), progress=False))
+    continued = ChangedStore(store, lambda scenario: replace(scenario, continued=scenario.num_future))
+    rejects(message, lambda: evaluate(Scattered(), continued, progress=False))
 
 
 @pytest.mark.parametrize("modes", [6, 20])

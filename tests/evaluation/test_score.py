@@ -56,8 +56,6 @@ def values_of(
 def test_scores_do_not_depend_on_batches(rows: list[Scenario]) -> None:
     one = scored(rows, ScatteredJoint(), 1)
     other = scored(rows, ScatteredJoint(), 5)
-    assert one.agents is not None
-    assert other.agents is not None
     assert one.agents.schema.equals(other.agents.schema, check_metadata=True)
     for name in one.agents.column_names:
         assert one.agents[name].to_pylist() == pytest.approx(other.agents[name].to_pylist()), name
@@ -68,7 +66,6 @@ def test_scores_do_not_depend_on_batches(rows: list[Scenario]) -> None:
 
 def test_means_are_those_of_the_agents_and_parts_add_up(rows: list[Scenario]) -> None:
     agents, result = ScoredAgents.of(rows, Scattered()(rows)), scored(rows, Scattered())
-    assert result.agents is not None
     values = values_of(rows, Scattered()(rows))
     for group, means in result.metrics.items():
         rows_of_group = agents.member[group]
@@ -90,7 +87,6 @@ def test_means_are_those_of_the_agents_and_parts_add_up(rows: list[Scenario]) ->
 
 def test_numeric_facts_are_broken_down_by_intervals(rows: list[Scenario]) -> None:
     result, truth = scored(rows, Scattered()), truth_of(rows, 60)
-    assert result.agents is not None
     found = summary(result.agents, ["speed", "neighbours"])
     names = [name for fact, name in found if fact == "speed"]
     assert names == ["0 to 0.5", "0.5 to 5", "5 to 10", "10 to 15", "15 and more"]
@@ -102,7 +98,6 @@ def test_numeric_facts_are_broken_down_by_intervals(rows: list[Scenario]) -> Non
 
 def test_horizons_are_whole_seconds_of_the_agents_visible_then(rows: list[Scenario]) -> None:
     agents = scored(rows, Scattered()).agents
-    assert agents is not None
     seconds = sorted({column.ahead for column in columns_in(agents) if column.ahead is not None})
     assert seconds == [1, 2, 3, 4, 5, 6]
     for second in seconds:
@@ -148,7 +143,6 @@ def test_marginal_or_incomplete_forecasts_are_not_joint(rows: list[Scenario]) ->
         assert means["count"] == len(rows) - 1
         assert means["incomplete"] == 1
     assert result.missing["all"] == 1
-    assert result.agents is not None
     assert result.agents["minFDE6"].null_count == 1
 
 
@@ -189,17 +183,10 @@ def test_collisions_are_of_the_sizes_that_tracks_have() -> None:
     position = np.stack((stop, np.tile(ends[1], (110, 1))))
     for size, collided in ((None, 0.0), ([[np.nan, np.nan], [12.0, 2.5]], 1.0)):
         scenario = Scenario.from_arrays(position, num_observed=50, size=size)
-        future = position[:, None, 50:]
-        origin = position[:, 49]
         forecast = Forecast.from_trajectories(
-            "scenario",
-            scenario.tracks.track_id,
-            future,
-            np.ones((2, 1)),
-            origin=origin,
-            origin_heading=np.zeros(2),
-            step_s=0.1,
-        )
+            "scenario", scenario.tracks.track_id, position[:, None, 50:], np.ones((2, 1)),
+            origin=position[:, 49], origin_heading=np.zeros(2), step_s=0.1,
+        )  # fmt: skip
         assert values_of([scenario], [forecast])["collision"].tolist() == [collided] * 2
 
 

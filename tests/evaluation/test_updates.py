@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from tests.conftest import error_of, output_of, rejects, run
+from tests.evaluation.predictors import ChangedStore
 from tests.scenes import hidden
 from trajpred.data.forecast import Forecast
 from trajpred.data.scenario import Scenario
@@ -99,7 +100,6 @@ def test_real_scenarios_by_a_plain_program(store_path: Path) -> None:
     for name in CHANGES:
         assert result.per_scenario["focal"][name].to_pylist() == pytest.approx(plain[name], abs=1e-4), name
         assert result.metrics["focal"][name] == pytest.approx(np.mean(plain[name]), abs=1e-5), name
-    assert result.agents is not None
     focal = members(result.agents, "focal")
     for name in ERRORS:
         assert pc.mean(focal[f"{name}_after_4s"]).as_py() == pytest.approx(np.mean(plain[name]), abs=1e-5)
@@ -170,26 +170,19 @@ def test_errors_are_those_of_the_definition(store: ScenarioStore) -> None:
     assert result.metrics["focal"]["minFDE6"] == pytest.approx(np.mean(errors), rel=1e-6)
     assert result.seconds == [8.0, 8.0]
     assert result.observed_s == 3.0
-    assert result.agents is not None
     seconds = {column.ahead for column in columns_in(result.agents)}
     assert seconds == {None, *range(1, 9)}
 
 
-class LateFocal(ScenarioStore):
+def test_scenarios_without_a_focal_track_by_then_are_not_evaluated(store: ScenarioStore) -> None:
     """The focal track of the first scenario is seen from the eleventh step on."""
 
-    def __init__(self, store: ScenarioStore) -> None:
-        self.__dict__.update(store.__dict__)
+    def late(scenario: Scenario) -> Scenario:
+        is_first = scenario.scenario_id == store.scenario_ids[0]
+        return hidden(scenario, np.s_[scenario.focal, :10]) if is_first else scenario
 
-    def __getitem__(self, index: int) -> Scenario:
-        scenario = super().__getitem__(index)
-        return scenario if index > 0 else hidden(scenario, np.s_[scenario.focal, :10])
-
-
-def test_scenarios_without_a_focal_track_by_then_are_not_evaluated(store: ScenarioStore) -> None:
-    late = LateFocal(store)
     for seconds, count in ((1.0, len(store) - 1), (1.1, len(store))):
-        observed = ObservedStore(late, seconds)
+        observed = ObservedStore(ChangedStore(store, late), seconds)
         assert evaluate(load_predictor("constant_velocity"), observed, progress=False).scenarios == count
 
 
@@ -223,12 +216,3 @@ def test_a_file_of_the_whole_split_has_no_faults_in_a_half(store_path: Path, tmp
     assert run("predict", *options, "--checkpoint", "constant_velocity", "--out", out) == 0
     for half in ("deciding", "reporting"):
         assert run("evaluate", *options, "--checkpoint", out, "--half", half, "--check-with-av2") == 0
-
-
-def test_predictions_files_are_fixed(
-    store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "p.parquet"
-    assert run("predict", "--store", store_path, "--out", out) == 0
-    error = error_of(capsys, "stress", "--store", store_path, "--checkpoint", out, "--observe-s", "1")
-    assert "--observe-s: scenarios cannot be changed for predictions files" in error

@@ -186,11 +186,8 @@ def test_the_nearest_lanes_are_kept(scenario: Scenario) -> None:
         assert np.array_equal(lanes.position, every.lanes.position[expected])
         # Topology between kept lanes is kept.
         row = {old: new for new, old in enumerate(expected.tolist())}
-        left = []
-        for sender, receiver, kind in topology(every.lanes):
-            if sender in row and receiver in row:
-                left.append((row[sender], row[receiver], kind))
-        assert topology(lanes) == left
+        kept = [(j, i, kind) for j, i, kind in topology(every.lanes) if j in row and i in row]
+        assert topology(lanes) == [(row[j], row[i], kind) for j, i, kind in kept]
 
 
 def topology(lanes: LaneFeatures) -> list[tuple[int, int, int]]:
@@ -203,9 +200,7 @@ def test_topology_equals_the_lane_ids_of_the_map(scenario: Scenario) -> None:
     lanes = features_of(scenario, ALL_LANES).lanes
     m = scenario.map
     ids = m.lane_id.tolist()
-    related = set()
-    for sender, receiver, kind in topology(lanes):
-        related.add((ids[sender], ids[receiver], TOPOLOGY[kind]))
+    related = {(ids[j], ids[i], TOPOLOGY[kind]) for j, i, kind in topology(lanes)}
     expected = set()
     for row, lane_id in enumerate(ids):
         senders = {

@@ -8,7 +8,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -26,10 +26,10 @@ from tests.conftest import ROOT
 from tests.fuzz.strategies import Damage, arrow_of, bytes_of, gzip_of, json_of, parquet_of, text_of, zip_of
 from tests.integrations import map_files
 from tests.integrations.drives import write_drive
+from tests.predictors.random_forecasts import random_forecast
 from tests.sources.argoverse1_files import made_map, made_rows, write
 from tests.sources.argoverse2_files import short_scene, short_store, write_scenario
 from trajpred import read_map
-from trajpred.data.forecast import Forecast
 from trajpred.errors import DataError
 from trajpred.evaluation.recipes import by_recipe, format_table
 from trajpred.evaluation.results import read_results
@@ -185,12 +185,9 @@ def record(folder: Path) -> Reader:
 
 
 def predictions(folder: Path) -> Reader:
-    path, ids = folder / "predictions.parquet", SCENARIO.tracks.track_id[:2]
-    trajectory = np.random.default_rng(0).normal(size=(2, 2, 5, 2)).cumsum(2)
-    origin, probability = {"origin": np.zeros((2, 2)), "origin_heading": np.zeros(2)}, np.full((2, 2), 0.5)
-    name = SCENARIO.scenario_id
-    forecast = Forecast.from_trajectories(name, ids, trajectory, probability, step_s=0.1, **origin)
-    write_predictions(path, [forecast])
+    path = folder / "predictions.parquet"
+    forecast = random_forecast(SCENARIO.scenario_id, 2, modes=2, steps=5)
+    write_predictions(path, [replace(forecast, track_id=SCENARIO.tracks.track_id[:2])])
 
     def read() -> object:
         predictor = FilePredictor(path)

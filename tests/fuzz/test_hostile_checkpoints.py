@@ -102,8 +102,7 @@ def test_no_spelling_of_a_class_imports_its_module(change: dict[str, Any], evil:
         pass
     else:
         assert set(change) == {"encoder.class_path"}
-    with pytest.raises(DataError):
-        LitForecaster.build(content[CONFIG])
+    rejects("", LitForecaster.build, content[CONFIG])
     assert not evil.exists()
     assert "evilmod" not in sys.modules
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LINE = "<line/>"
 STRAIGHT = f'<geometry s="0" x="0" y="0" hdg="0" length="40">{LINE}</geometry>'
 
@@ -28,6 +30,12 @@ def road(
 def linked(side: str, road: int, end: str) -> str:
     """Return the link of a road to the contact point of another."""
     return f'<{side} elementType="road" elementId="{road}" contactPoint="{end}"/>'
+
+
+def connection(incoming: int, connecting: int, contact: str = "start") -> str:
+    """Return a connection of a junction, between lanes -1."""
+    roads = f'incomingRoad="{incoming}" connectingRoad="{connecting}"'
+    return f'<connection {roads} contactPoint="{contact}"><laneLink from="-1" to="-1"/></connection>'
 
 
 def opendrive(*roads: str, header: str = "", junctions: str = "") -> bytes:
@@ -67,11 +75,28 @@ def town() -> bytes:
             link=linked("predecessor", 2, "end"),
         )
         exits.append(onwards)
-    junction = (
-        '<junction id="J"><connection incomingRoad="1" connectingRoad="2" contactPoint="start">'
-        '<laneLink from="-1" to="-1"/></connection></junction>'
+    return opendrive(first, connecting, *exits, junctions=f'<junction id="J">{connection(1, 2)}</junction>')
+
+
+def node(name: int, x: float, y: float, local: bool = True) -> str:
+    """Return a node, x and y metres from 48° N 9° E."""
+    tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>' if local else ""
+    return f'<node id="{name}" lat="{48 + y / 111200}" lon="{9 + x / 74600}">{tags}</node>'
+
+
+def way(name: int, nodes: Iterable[int], style: str = "solid") -> str:
+    references = "".join(f'<nd ref="{node}"/>' for node in nodes)
+    tags = f'<tag k="type" v="line_thin"/><tag k="subtype" v="{style}"/>'
+    return f'<way id="{name}">{references}{tags}</way>'
+
+
+def relation(name: object, left: int, right: int, kind: str = "road", one_way: str = "yes") -> str:
+    """Return a lanelet between two ways."""
+    return (
+        f'<relation id="{name}"><member type="way" ref="{left}" role="left"/>\n'
+        f'<member type="way" ref="{right}" role="right"/>\n<tag k="type" v="lanelet"/>\n'
+        f'<tag k="subtype" v="{kind}"/>\n<tag k="one_way" v="{one_way}"/></relation>'
     )
-    return opendrive(first, connecting, *exits, junctions=junction)
 
 
 def lanelet2(local: bool = False) -> bytes:
@@ -79,49 +104,29 @@ def lanelet2(local: bool = False) -> bytes:
 
     In metres the lanes are 30 m long along x and 3 m wide.
     """
-    places = {}
+    parts = ["<osm>"]
     for column in range(3):
-        for row in range(4):
-            places[column, row] = 100 * column + row
-    nodes = []
-    for (column, row), name in places.items():
-        x = 30 * column
-        y = 3 * row
-        tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>' if local else ""
-        nodes.append(f'<node id="{name}" lat="{48 + y / 111200}" lon="{9 + x / 74600}">{tags}</node>')
-    ends = {10: ((0, 3), (1, 3)), 11: ((0, 2), (1, 2)), 12: ((1, 1), (0, 1))}
-    ends |= {13: ((1, 3), (2, 3)), 14: ((1, 2), (2, 2))}
-    ways = []
-    for way, points in ends.items():
-        refs = ""
-        for point in points:
-            refs += f'<nd ref="{places[point]}"/>'
-        style = {11: "solid_dashed", 12: "dashed"}.get(way, "solid")
-        tags = f'<tag k="type" v="line_thin"/><tag k="subtype" v="{style}"/>'
-        ways.append(f'<way id="{way}">{refs}{tags}</way>')
-    kinds = {
-        1: (10, 11, "road", "yes"),
-        2: (13, 14, "road", "yes"),
-        3: (11, 12, "bicycle_lane", "yes"),
-        4: (14, 12, "road", "no"),
-        5: (10, 12, "crosswalk", "no"),
-        6: (10, 12, "walkway", "no"),
-    }
-    relations = []
-    for name, (left, right, kind, one_way) in kinds.items():
-        relations.append(
-            f'<relation id="{name}"><member type="way" ref="{left}" role="left"/>\n'
-            f'<member type="way" ref="{right}" role="right"/>\n<tag k="type" v="lanelet"/>\n'
-            f'<tag k="subtype" v="{kind}"/>\n<tag k="one_way" v="{one_way}"/></relation>'
-        )
-    return "\n".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
+        parts += [node(100 * column + row, 30 * column, 3 * row, local) for row in range(4)]
+    parts += [
+        way(10, (3, 103)),
+        way(11, (2, 102), "solid_dashed"),
+        way(12, (101, 1), "dashed"),
+        way(13, (103, 203)),
+        way(14, (102, 202)),
+        relation(1, 10, 11),
+        relation(2, 13, 14),
+        relation(3, 11, 12, "bicycle_lane"),
+        relation(4, 14, 12, one_way="no"),
+        relation(5, 10, 12, "crosswalk", "no"),
+        relation(6, 10, 12, "walkway", "no"),
+        "</osm>",
+    ]
+    return "\n".join(parts).encode()
 
 
 def _bound(side: str, y: float, x: float, mark: str) -> str:
     """Return three points 10 m apart."""
-    points = ""
-    for i in range(3):
-        points += f"<point><x>{x + 10 * i}</x>\n<y>{y}</y></point>"
+    points = "".join(f"<point><x>{x + 10 * i}</x>\n<y>{y}</y></point>" for i in range(3))
     return f"<{side}>{points}<lineMarking>{mark}</lineMarking></{side}>"
 
 
@@ -150,9 +155,7 @@ SHAPES = {
 
 
 def _obstacle(name: int, kind: str, rate: float, steps: int, tag: str = "dynamicObstacle") -> str:
-    path = ""
-    for step in range(1, steps):
-        path += _state("state", step, rate)
+    path = "".join(_state("state", step, rate) for step in range(1, steps))
     if path:
         path = f"<trajectory>{path}</trajectory>"
     first = _state("initialState", 0, rate)

@@ -14,17 +14,20 @@ from tests.integrations.map_files import (
     LINE,
     STRAIGHT,
     commonroad,
+    connection,
     lane,
     lanelet2,
     linked,
+    node,
     opendrive,
+    relation,
     road,
     town,
+    way,
 )
 from trajpred import LaneMap, read_map
 from trajpred.cli.info import describe
 from trajpred.data.geometry import norm
-from trajpred.data.lane_map import MARK_TYPES
 from trajpred.integrations.maps import MapFile, read_map_file
 from trajpred.integrations.maps.segments import Line, faults
 
@@ -40,17 +43,6 @@ def inserted(content: bytes, before: bytes, part: str) -> bytes:
     return content.replace(before, part.encode() + before, 1)
 
 
-def relation(number: object, left: int, right: int) -> str:
-    members = f'<member type="way" ref="{left}" role="left"/><member type="way" ref="{right}" role="right"/>'
-    return f'<relation id="{number}">{members}<tag k="type" v="lanelet"/></relation>'
-
-
-def way(*nodes: int) -> str:
-    """Return way 77."""
-    references = [f'<nd ref="{node}"/>' for node in nodes]
-    return f'<way id="77">{"".join(references)}</way>'
-
-
 UNUSED_NODE = '<node id="999" lat="0" lon="0"/>'
 OTHER_PLACE = '<node id="900" lat="48" lon="9"/><node id="900" lat="48.1" lon="9"/>'
 HUGE = 'a="1e308" b="1e308" c="1e308" d="1e308"'
@@ -63,9 +55,19 @@ BROKEN_LANELET2 = [
     (b"</osm>", relation("x", 10, 11), "lanelet left out: x", "integer"),
     (b"</osm>", relation(2**63, 10, 11), "lanelet left out: 9", "at most"),
     (b"</osm>", relation(1, 13, 14), "lanelet left out: 1", "occurs twice"),
-    (b"<relation", way(3, 3) + relation(9, 77, 77), "lanelet left out: 9", "no length"),
-    (b"<relation", way(0, 1) + way(0, 2) + relation(9, 77, 11), "lanelet left out: 9", "not one way"),
-    (b"<relation", OTHER_PLACE + way(0, 900) + relation(9, 77, 11), "lanelet left out: 9", "not one way"),
+    (b"<relation", way(77, (3, 3)) + relation(9, 77, 77), "lanelet left out: 9", "no length"),
+    (
+        b"<relation",
+        way(77, (0, 1)) + way(77, (0, 2)) + relation(9, 77, 11),
+        "lanelet left out: 9",
+        "not one way",
+    ),
+    (
+        b"<relation",
+        OTHER_PLACE + way(77, (0, 900)) + relation(9, 77, 11),
+        "lanelet left out: 9",
+        "not one way",
+    ),
 ]
 BROKEN_OPENDRIVE = [
     (b"<junction", road("9", right=lane(1)), "road left out: 9", "must be below 0 on the right"),
@@ -139,7 +141,7 @@ def test_many_broken_parts_are_counted_and_the_first_ones_named(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("local", "unused"), [(False, UNUSED_NODE), (True, UNUSED_NODE), (False, 2 * way(3, 103))]
+    ("local", "unused"), [(False, UNUSED_NODE), (True, UNUSED_NODE), (False, 2 * way(77, (3, 103)))]
 )
 def test_nodes_of_no_way_and_copies_of_ways_do_not_matter(local: bool, unused: str, tmp_path: Path) -> None:
     """Also where they have no local coordinates."""
@@ -240,16 +242,11 @@ def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, loa
     """Roads 1 and 2 meet in the connecting road 3; each way is connected."""
     right = lane(-1, link='<predecessor id="-1"/><successor id="-1"/>')
     link = linked("predecessor", 1, "end") + linked("successor", 2, "start")
-    connection = (
-        '<connection id="{0}" incomingRoad="{0}" connectingRoad="3" contactPoint="{1}">{2}</connection>'
-    )
-    lanes_linked = '<laneLink from="-1" to="-1"/>'
     content = opendrive(
         road("1"),
         road("2", STRAIGHT.replace('x="0"', 'x="80"')),
         road("3", FROM_40, right=right, link=link, attributes='junction="J"'),
-        junctions=f'<junction id="J">{connection.format(1, contact, lanes_linked)}'
-        f"{connection.format(2, contact, lanes_linked)}</junction>",
+        junctions=f'<junction id="J">{connection(1, 3, contact)}{connection(2, 3, contact)}</junction>',
     )
     lane_map = load(content.replace(b'type="driving"', b'type="driving" direction="both"'))
     assert [row.tolist() for row in lane_map.successors] == [[4], [], [], [5], [2], [1]]
@@ -258,17 +255,15 @@ def test_lanes_in_both_directions_are_linked_through_junctions(contact: str, loa
 
 def test_ramps_of_virtual_junctions_are_not_linked_to_the_ends_of_their_road(load: Load) -> None:
     """Road 2 leaves road 1 at 20 m of 40: there is no end of a lane to be linked."""
-    connection = (
-        '<connection id="0" incomingRoad="1" connectingRoad="2" contactPoint="start">'
-        '<laneLink from="-1" to="-1"/></connection>'
-    )
     ramp = road(
         "2",
         STRAIGHT.replace('x="0"', 'x="20"'),
         right=lane(-1, link='<predecessor id="-1"/>'),
         link='<predecessor elementType="road" elementId="1" elementS="20" elementDir="+"/>',
     )
-    virtual = f'<junction id="J" type="virtual" mainRoad="1" sStart="20" sEnd="25">{connection}</junction>'
+    virtual = (
+        f'<junction id="J" type="virtual" mainRoad="1" sStart="20" sEnd="25">{connection(1, 2)}</junction>'
+    )
     with pytest.warns(UserWarning, match="between its ends"):
         lane_map = load(opendrive(road("1"), ramp, junctions=virtual))
     assert [row.tolist() for row in lane_map.successors] == [[], []]
@@ -320,23 +315,12 @@ def local_lanelets(bounds: dict[int, tuple[Line, Line]]) -> bytes:
     """Return lanelets by their numbers; points at the same place are one node."""
     names: dict[tuple[float, ...], int] = {}
     ways = []
-    relations = []
     for number, sides in bounds.items():
-        members = ""
-        for side, line in zip(("left", "right"), sides, strict=True):
-            references = ""
-            for point in line.round(9).tolist():
-                node = names.setdefault(tuple(point), 1000 + len(names))
-                references += f'<nd ref="{node}"/>'
-            way = 100 + len(ways)
-            ways.append(f'<way id="{way}">{references}</way>')
-            members += f'<member type="way" ref="{way}" role="{side}"/>'
-        tags = '<tag k="type" v="lanelet"/><tag k="subtype" v="road"/>'
-        relations.append(f'<relation id="{number}">{members}{tags}</relation>')
-    nodes = []
-    for (x, y), name in names.items():
-        tags = f'<tag k="local_x" v="{x}"/><tag k="local_y" v="{y}"/>'
-        nodes.append(f'<node id="{name}" lat="0" lon="0">{tags}</node>')
+        for side, line in enumerate(sides):
+            nodes = [names.setdefault(tuple(point), 1000 + len(names)) for point in line.round(9).tolist()]
+            ways.append(way(10 * number + side, nodes))
+    relations = [relation(number, 10 * number, 10 * number + 1) for number in bounds]
+    nodes = [node(name, *point) for point, name in names.items()]
     return "".join(["<osm>", *nodes, *ways, *relations, "</osm>"]).encode()
 
 
@@ -377,11 +361,3 @@ def test_lanelets_without_neighbours_have_an_outline_that_does_not_cross_itself(
     lane_map = load(local_lanelets({1: some_reversed(reversed_ways, left, right)}))
     np.testing.assert_allclose(lane_map.left_boundary[0], left)
     np.testing.assert_allclose(lane_map.right_boundary[0], right)
-
-
-def test_reflectors_are_dashed_from_either_side(load: Load) -> None:
-    content = opendrive(road(right=lane(-1))).replace(b'type="solid broken"', b'type="botts dots"')
-    assert b"botts" in content
-    lane_map = load(content)
-    assert MARK_TYPES[lane_map.left_mark[0]] == "DASHED_YELLOW"
-    assert MARK_TYPES[lane_map.right_mark[0]] == "DASHED_YELLOW"

@@ -72,6 +72,9 @@ def test_scenarios_are_shown_in_time_and_place(
     now = scenario.num_observed - 1
     scene = list(read_back(recording, SCENE))
     assert [time for time, _ in scene] == scenario.timestamps_ns.tolist()
+    views = [message.transforms[0].transform for _, message in read_back(recording, VIEW)]
+    centre = positions(view.translation for view in views)
+    np.testing.assert_array_equal(centre, tracks.position[tracks.index(EGO_ID)], "the view follows the ego")
     for step in (0, now - 1, now, now + 20, scenario.num_steps - 1):
         _, update = scene[step]
         [deletion] = update.deletions
@@ -123,13 +126,6 @@ def test_modes_and_true_futures_are_shown(scenario: Scenario, forecast: Forecast
         if is_scored:
             truth = tracks.position[row, now:][tracks.valid[row, now:]]
             np.testing.assert_allclose(points(entity.lines[7]), truth, atol=MM)
-
-
-def test_the_view_follows_the_ego(scenario: Scenario, recording: Path) -> None:
-    transforms = [message.transforms[0].transform for _, message in read_back(recording, VIEW)]
-    centre = positions(transform.translation for transform in transforms)
-    ego = scenario.tracks.index(EGO_ID)
-    np.testing.assert_array_equal(centre, scenario.tracks.position[ego])
 
 
 def test_the_view_of_an_empty_scene_is_the_middle_of_the_map(tmp_path: Path) -> None:

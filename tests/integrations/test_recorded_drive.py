@@ -168,18 +168,25 @@ def test_a_damaged_file_is_read_up_to_the_damage(recording: Path, stamps: list[i
     assert "mcap recover" in " ".join(drive.problems)
 
 
-def test_all_writers_of_a_topic_are_read(recording: Path, stamps: list[int], tmp_path: Path) -> None:
-    path = tmp_path / "two.mcap"
+def rewritten(
+    recording: Path, path: Path, kind: str, encoding: str, text: str, change: Any = bytes, writers: int = 1
+) -> Path:
+    """Copy a drive with messages and a definition of another form, by one or more writers."""
     with recording.open("rb") as source, path.open("wb") as target:
         writer = McapWriter(target)
         writer.start("ros2")
-        definition, _ = ros_types().generate_msgdef(TRACKED_OBJECTS, ros_version=2)
-        schema = writer.register_schema(TRACKED_OBJECTS, "ros2msg", definition.encode())
-        channels = [writer.register_channel(TOPIC, "cdr", schema, {"writer": str(i)}) for i in range(2)]
+        schema = writer.register_schema(kind, encoding, text.encode())
+        channels = [writer.register_channel(TOPIC, "cdr", schema, {"writer": str(i)}) for i in range(writers)]
         for row, (_, _, message) in enumerate(make_reader(source).iter_messages()):
-            channel = channels[row % 2]
-            writer.add_message(channel, message.log_time, message.data, message.publish_time)
+            data = change(message.data)
+            writer.add_message(channels[row % writers], message.log_time, data, message.publish_time)
         writer.finish()
+    return path
+
+
+def test_all_writers_of_a_topic_are_read(recording: Path, stamps: list[int], tmp_path: Path) -> None:
+    definition, _ = ros_types().generate_msgdef(TRACKED_OBJECTS, ros_version=2)
+    path = rewritten(recording, tmp_path / "two.mcap", TRACKED_OBJECTS, "ros2msg", definition, writers=2)
     drive = RecordedDrive(path)
     assert times(drive) == stamps
     assert drive.num_messages == STEPS
@@ -268,30 +275,22 @@ def earlier_types() -> Typestore:
 
 @pytest.mark.parametrize("encoding", ["ros2idl", "ros2msg", ""])
 def test_the_earlier_layout_is_read_by_its_own_definition(
-    sample_scenarios: list[Scenario], tmp_path: Path, encoding: str
+    scenario: Scenario, recording: Path, tmp_path: Path, encoding: str
 ) -> None:
-    scenario = sample_scenarios[0]
     types = earlier_types()
-    newer = write_drive(scenario, tmp_path / "newer.mcap", steps=3)
     text = {"ros2idl": recorded_idl(), "ros2msg": types.generate_msgdef(EARLIER, ros_version=2)[0], "": ""}
-    path = tmp_path / "earlier.mcap"
-    with newer.open("rb") as source, path.open("wb") as target:
-        writer = McapWriter(target)
-        writer.start("ros2")
-        schema = writer.register_schema(EARLIER, encoding, text[encoding].encode())
-        channel = writer.register_channel(TOPIC, "cdr", schema)
-        for _, _, message in make_reader(source).iter_messages():
-            objects = ros_types().deserialize_cdr(message.data, TRACKED_OBJECTS)
-            data = bytes(types.serialize_cdr(objects, EARLIER))
-            assert len(data) != len(message.data), "the layouts differ"
-            writer.add_message(channel, message.log_time, data, message.publish_time)
-        writer.finish()
+
+    def serialized(data: bytes) -> bytes:
+        earlier = bytes(types.serialize_cdr(ros_types().deserialize_cdr(data, TRACKED_OBJECTS), EARLIER))
+        assert len(earlier) != len(data), "the layouts differ"
+        return earlier
+
+    path = rewritten(recording, tmp_path / "earlier.mcap", EARLIER, encoding, text[encoding], serialized)
     drive = RecordedDrive(path)
-    messages = list(drive)
-    assert len(messages) == 3
-    assert not drive.problems
-    for step, objects in enumerate(messages):
+    for step, objects in enumerate(drive):
         assert_read(objects, scenario, step)
+    assert step == STEPS - 1
+    assert not drive.problems
 
 
 def test_inputs_of_the_earlier_type_made_elsewhere(shared: Path) -> None:

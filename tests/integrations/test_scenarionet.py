@@ -36,9 +36,6 @@ def nuscenes(shared: Path, name: str) -> Path:
     return shared / "data" / "scenarionet" / f"sd_nuscenes_v1.0-mini_{name}.pkl"
 
 
-# ------------------------------------------------------------------------------------------ road users
-
-
 @pytest.mark.parametrize("name", NUSCENES)
 def test_states_are_those_of_the_file(shared: Path, name: str) -> None:
     file = nuscenes(shared, name)
@@ -114,9 +111,6 @@ def test_a_velocity_of_zero_that_stands_for_none_is_estimated(tmp_path: Path) ->
     assert not tracks.velocity[tracks.index("cone")].any()
 
 
-# ------------------------------------------------------------------------------------------------- map
-
-
 def test_the_map_of_a_scene_has_its_links_boundaries_and_marks(tmp_path: Path) -> None:
     [scenario] = scenarios(write(tmp_path / "sd.pkl", scene(JITTERED, **PREDICTED)))
     lanes = scenario.map
@@ -186,10 +180,8 @@ def test_the_lanes_of_nuscenes(shared: Path, name: str) -> None:
     linked = 0
     for shape, successors in zip(shapes, lanes.successors, strict=True):
         for successor in successors.tolist():
-            assert (
-                shapely.distance(shapely.get_point(shape, -1), shapely.get_point(shapes[row[successor]], 0))
-                < 0.1
-            )
+            start = shapely.get_point(shapes[row[successor]], 0)
+            assert shapely.distance(shapely.get_point(shape, -1), start) < 0.1
             linked += 1
     assert linked > 0.8 * len(lanes)
 
@@ -198,9 +190,6 @@ def test_the_lanes_of_nuscenes(shared: Path, name: str) -> None:
     for sides in (lanes.left_boundary, lanes.right_boundary):
         away = shapely.distance(shapely.points(sides.values), edges)
         assert np.quantile(away, 0.9) < 0.1
-
-
-# ------------------------------------------------------------------------------------------ data bases
 
 
 class Call:

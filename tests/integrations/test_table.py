@@ -17,6 +17,7 @@ from tests.conftest import error_of, output_of, rejects, run
 from tests.integrations.map_files import commonroad, lanelet2
 from tests.integrations.recordings import write_ind
 from trajpred import Scenario, resample
+from trajpred.data.geometry import wrap_angle
 from trajpred.data.lane_map import LaneMap
 from trajpred.data.tracks import OBJECT_TYPES
 from trajpred.errors import DataError
@@ -48,10 +49,8 @@ def start_s(window: RawScenario) -> float:
     return int(window.name.rpartition("_")[2]) / 10
 
 
-def by_hand(
-    rows: np.ndarray, rate: float, start_s: float, heading: np.ndarray | None = None
-) -> tuple[Scenario, list[str]]:
-    """Cut the window at ``start_s`` out of rows of track, frame, x, y, vx, vy, and return its tracks."""
+def by_hand(rows: np.ndarray, rate: float, start_s: float) -> Scenario:
+    """Cut the window at ``start_s`` out of rows of track, frame, x, y, vx, vy, heading."""
     first = np.ceil(start_s * rate - 1e-6)
     observed = int(np.ceil((start_s + 5) * rate - 1e-6) - first)
     future = int(6 * rate)
@@ -59,8 +58,7 @@ def by_hand(
     inside = (frame >= 0) & (frame < observed + future)
     names, row = np.unique(rows[inside, 0], return_inverse=True)
     states = np.full((len(names), observed + future, 5), np.nan)
-    angle = np.zeros(inside.sum()) if heading is None else heading[inside]
-    states[row, frame[inside].astype(int)] = np.column_stack((rows[inside, 2:], angle))
+    states[row, frame[inside].astype(int)] = rows[inside, 2:]
     seen = np.isfinite(states[..., 0])
     candidate = seen[:, observed - 1]
     step = (states[:, observed - 1, :2] - states[:, observed - 1 - round(rate), :2]) / round(rate)
@@ -72,11 +70,11 @@ def by_hand(
         num_observed=observed,
         step_s=1 / rate,
         velocity=states[..., 2:4],
-        heading=None if heading is None else states[..., 4],
+        heading=states[..., 4],
         track_id=[f"{name:g}" for name in names],
         focal=int(focal),
     )
-    return resample(scenario, 0.1), names
+    return resample(scenario, 0.1)
 
 
 def require_equal(scenario: Scenario, hand: Scenario) -> None:
@@ -100,7 +98,8 @@ def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
     header, *lines = file.read_text().splitlines()
     np.random.default_rng(1).shuffle(lines)
     file.write_text("\n".join([header, *lines]))
-    data = np.loadtxt(lines, delimiter=",")
+    states = np.loadtxt(lines, delimiter=",", usecols=(1, 2, 4, 5, 9, 10, 6))
+    states[:, 6] = wrap_angle(np.radians(states[:, 6]))
     meta: dict[str, list[float]] = {}
     for line in (tmp_path / "raw/00_tracksMeta.csv").read_text().splitlines()[1:]:
         cells = line.split(",")
@@ -111,39 +110,13 @@ def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
     assert [window.name for window in splits["val"]] == ["00_00285"]
     for window in (*splits["train"][::4], *splits["val"]):
         scenario = SOURCE.scenario(window, options)
-        angle = np.radians(data[:, 6])
-        angle = np.arctan2(np.sin(angle), np.cos(angle))
-        hand, _ = by_hand(data[:, [1, 2, 4, 5, 9, 10]], 25.0, start_s(window), angle)
-        require_equal(scenario, hand)
+        require_equal(scenario, by_hand(states, 25.0, start_s(window)))
         assert (scenario.num_observed, scenario.num_steps) == (50, 110)
         for name, code in zip(scenario.tracks.track_id, scenario.tracks.object_type, strict=True):
             kind = ("vehicle", "vehicle", "cyclist", "pedestrian", "vehicle")[int(name) % 5]
             assert OBJECT_TYPES[code] == kind
         sizes = np.array([meta[name][::-1] for name in scenario.tracks.track_id])
         np.testing.assert_allclose(scenario.tracks.size, np.where(sizes > 0, sizes, np.nan))
-
-
-def test_eth_is_the_source_by_hand(tmp_path: Path) -> None:
-    """2.5 Hz: every tenth frame at 25 Hz, white space, and no names of columns."""
-    frame = np.arange(100)
-    walkers = [
-        np.stack((10 * frame, 0 * frame + n, 0.5 * frame + n, np.sin(frame / (5 + n))), -1) for n in range(3)
-    ]
-    rows = np.concatenate(walkers)
-    mixed = rows[np.random.default_rng(0).permutation(len(rows))]
-    np.savetxt(tmp_path / "hotel.txt", mixed, fmt=" %.1f\t%d  %.6f %.6f ")
-    options = TableOptions(preset="eth-ucy")
-    found = windows(tmp_path / "hotel.txt", options)
-    assert len(found) > 12
-    velocity = [np.gradient(walker[:, 2:], 0.4, axis=0) for walker in walkers]
-    states = np.column_stack((rows[:, 1], rows[:, 0] / 10, rows[:, 2:], np.concatenate(velocity)))
-    for window in found[::5]:
-        scenario = SOURCE.scenario(window, options)
-        hand, _ = by_hand(states, 2.5, start_s(window))
-        offset = scenario.num_observed - hand.num_observed
-        position = scenario.tracks.position[:, offset : offset + hand.num_steps]
-        np.testing.assert_allclose(position, hand.tracks.position, atol=1e-3)
-        assert OBJECT_TYPES[scenario.tracks.object_type[0]] == "pedestrian"
 
 
 def test_interaction_joins_vehicles_and_pedestrians_on_a_map(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -341,6 +340,13 @@ PRESETS = {
         ("pedestrian", "pedestrian"),
         lambda n, k, t, x, y, h, vx, vy: f"{n}\t{k}\t{x}\t{y}\t1.76",
     ),
+    "eth-ucy": PresetFile(
+        "hotel.txt",
+        "",
+        2.5,
+        ("pedestrian", "pedestrian"),
+        lambda n, k, t, x, y, h, vx, vy: f" {10 * k:.1f}\t{n}  {x:.6f} {y:.6f} ",
+    ),
     "citr": PresetFile(
         "front_01_traj_veh_filtered.csv",
         "id,frame,label,x_est,y_est,psi_est,vel_est",
@@ -392,7 +398,8 @@ def test_presets_are_read_as_their_repositories_write_them(preset: str, folder: 
             h = n + 8 * t / 30
             lines.append(file.row(n, k, t, 30 * np.sin(h), -30 * np.cos(h), h, 8 * np.cos(h), 8 * np.sin(h)))
     (folder / file.name).write_text("\n".join(lines) + "\n")
-    scenario = first(folder / file.name, TableOptions(preset=preset, step_s=0.5 if file.rate == 2 else 0.1))
+    step_s = 1 / file.rate if file.rate < 5 else 0.1
+    scenario = first(folder / file.name, TableOptions(preset=preset, step_s=step_s))
     tracks = scenario.tracks
     number = np.array([int(name.removeprefix("veh")) for name in tracks.track_id])
     heading = number[:, None] + 8 * scenario.timestamps_ns / 1e9 / 30
@@ -417,11 +424,6 @@ def test_tracks_of_both_files_of_citr_stay_apart(folder: Path) -> None:
     assert [OBJECT_TYPES[code] for code in tracks.object_type] == ["pedestrian", "vehicle"]
 
 
-def with_origin(file: Path, header: str, values: str) -> None:
-    meta = file.with_name(file.name.replace("_tracks", "_recordingMeta"))
-    meta.write_text(f"recordingId,frameRate{header}\n0,25{values}\n")
-
-
 def test_the_origin_of_a_map_is_that_of_the_recording(tmp_path: Path) -> None:
     """In UTM as pyproj says; the place of the recording alone; neither is a question."""
     from pyproj import Transformer
@@ -437,29 +439,41 @@ def test_the_origin_of_a_map_is_that_of_the_recording(tmp_path: Path) -> None:
 
     at_zero = corner(TableOptions(preset="ind", map=tmp_path / "map.osm", origin=(48.0, 9.0)))
     zero = Transformer.from_crs("EPSG:4326", "EPSG:32632", always_xy=True).transform(9.0, 48.0)
-    header = ",latLocation,lonLocation,xUtmOrigin,yUtmOrigin"
-    with_origin(file, header, f",48.0008,9.0004,{east},{north}")
-    np.testing.assert_allclose(corner(options), at_zero + np.subtract(zero, (east, north)), atol=1e-3)
-    with_origin(file, header, ",48.001,9.002,,")
-    np.testing.assert_allclose(corner(options), at_zero + np.subtract(zero, (east, north)), atol=1e-3)
-    with_origin(file, "", "")
+    meta = file.with_name(file.name.replace("_tracks", "_recordingMeta"))
+    header = "recordingId,frameRate,latLocation,lonLocation,xUtmOrigin,yUtmOrigin"
+    for origin in (f"48.0008,9.0004,{east},{north}", "48.001,9.002,,"):
+        meta.write_text(f"{header}\n0,25,{origin}\n")
+        np.testing.assert_allclose(corner(options), at_zero + np.subtract(zero, (east, north)), atol=1e-3)
+    meta.write_text("recordingId,frameRate\n0,25\n")
     rejects("'origin': is in degrees: give the origin of x and y", SOURCE.scenarios, file, options)
 
 
-def stamps(windows: list[RawScenario], options: TableOptions) -> tuple[int, int]:
-    scenes = [SOURCE.scenario(window, options) for window in windows]
-    seen = [scene.timestamps_ns[scene.tracks.valid.any(axis=0)] for scene in scenes]
-    return min(int(times[0]) for times in seen), max(int(times[-1]) for times in seen)
+def seen(windows: list[RawScenario], number: int, options: TableOptions) -> list[int]:
+    """Return the times of the states of a recording in any of its windows."""
+    times: list[int] = []
+    for window in windows:
+        if window.name.startswith(f"{number:02}"):
+            scene = SOURCE.scenario(window, options)
+            times += scene.timestamps_ns[scene.tracks.valid.any(axis=0)].tolist()
+    return times
 
 
-@pytest.mark.parametrize("seconds", [4.5, 8.0, 13.0, 21.0, 26.0, 60.0])
-def test_one_recording_makes_both_splits_without_a_common_second(seconds: float, tmp_path: Path) -> None:
-    file = write_ind(tmp_path, seconds=seconds, tracks=10)
+@pytest.mark.parametrize(
+    "seconds", [[4.5], [8.0], [13.0], [21.0], [26.0], [60.0], [60.0, 60.0], [60.0, 5.0]], ids=str
+)
+def test_recordings_are_divided_without_a_common_second(seconds: list[float], tmp_path: Path) -> None:
+    """One or two make both splits; a short one beside a long one is trained on."""
+    for number, length in enumerate(seconds):
+        write_ind(tmp_path, number, seconds=length, tracks=10)
     options = TableOptions(preset="ind")
-    splits = SOURCE.scenarios(file, options)
-    assert stamps(splits["train"], options)[1] < stamps(splits["val"], options)[0]
+    splits = SOURCE.scenarios(tmp_path, options)
     names = [window.name for window in (*splits["train"], *splits["val"])]
     assert len(set(names)) == len(names)
+    for number, length in enumerate(seconds):
+        train = seen(splits["train"], number, options)
+        val = seen(splits["val"], number, options)
+        assert max(train) < min(val, default=2**63)
+        assert bool(val) == (length != 5.0)
 
 
 def test_a_state_an_hour_early_does_not_move_the_border(tmp_path: Path) -> None:
@@ -469,23 +483,3 @@ def test_a_state_an_hour_early_does_not_move_the_border(tmp_path: Path) -> None:
     splits = SOURCE.scenarios(tmp_path / "a.csv", TableOptions(columns=COLUMNS))
     assert len(splits["train"]) > 3
     assert len(splits["val"]) > 0
-
-
-def test_two_recordings_are_both_divided_in_time(tmp_path: Path) -> None:
-    for number in range(2):
-        write_ind(tmp_path, number, seconds=60, tracks=10)
-    options = TableOptions(preset="ind")
-    splits = SOURCE.scenarios(tmp_path, options)
-    for number in ("00", "01"):
-        train = [window for window in splits["train"] if window.name[:2] == number]
-        val = [window for window in splits["val"] if window.name[:2] == number]
-        assert stamps(train, options)[1] < stamps(val, options)[0]
-    assert not math.isclose(len(splits["train"]), len(splits["val"]))
-
-
-def test_a_short_recording_is_trained_on_beside_a_long_one(tmp_path: Path) -> None:
-    write_ind(tmp_path, 0, seconds=60, tracks=10)
-    write_ind(tmp_path, 1, seconds=5, tracks=5)
-    splits = SOURCE.scenarios(tmp_path, TableOptions(preset="ind"))
-    assert {window.name[:2] for window in splits["train"]} == {"00", "01"}
-    assert {window.name[:2] for window in splits["val"]} == {"00"}

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
@@ -15,7 +14,7 @@ from tests.evaluation.predictors import Scattered
 from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, format_table, write_results
 from trajpred.evaluation.report import tables
-from trajpred.evaluation.table import agent_field, columns_in
+from trajpred.evaluation.table import columns_in
 from trajpred.metrics import Column, ForecastMetrics, Metric, agent_metrics, register
 from trajpred.store import ScenarioStore
 
@@ -36,7 +35,6 @@ def test_registered_metrics_are_in_tables_and_json(metric: Metric, store_path: P
     written = json.loads((tmp_path / "results.json").read_text())
     mean = written["metrics"]["focal"]["medianFDE6"]
     assert mean > written["metrics"]["focal"]["minFDE6"]
-    assert result.agents is not None
     focal = result.agents.filter(pc.field("focal"))
     assert pc.mean(focal["medianFDE6_6s"]).as_py() == pytest.approx(mean)
     assert len(written["per_scenario"]["focal"]["medianFDE6"]) == written["scenarios"]
@@ -75,17 +73,9 @@ def test_names_do_not_end_in_a_k(name: str) -> None:
 
 def test_names_are_not_those_of_other_columns(store_path: Path) -> None:
     agents = evaluate(Scattered(), ScenarioStore(store_path, "val"), plausibility=True, progress=False).agents
-    assert agents is not None
     metrics = {column.name for column in columns_in(agents)}
     others = {*agents.column_names} - metrics
     assert others >= {"speed", "moving", "track_id", "coordinates"}
     for name in others:
         with pytest.raises(DataError, match=f"trajpred has a metric '{name}' already"):
             register(Metric(name, lambda errors: errors.final.amin(1)))
-
-
-def test_columns_are_read_by_what_their_fields_say(metric: Metric) -> None:
-    column = Column(metric, k=2, ahead=3)
-    field = agent_field(column)
-    assert field.name == "medianFDE2_3s"
-    assert columns_in(pa.schema([field]).empty_table()) == [column]

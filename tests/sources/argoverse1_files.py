@@ -70,25 +70,16 @@ def write_csv(path: Path, rows: list[Row] | str | bytes) -> None:
 
 def text_of(lines: list[Row]) -> str:
     """Return lines of comma-separated values."""
-    text = ""
-    for line in lines:
-        text += ",".join(str(cell) for cell in line) + "\n"
-    return text
+    return "".join(",".join(map(str, line)) + "\n" for line in lines)
 
 
-def write(
-    raw: Path, rows: list[Row] | str | bytes, map_xml: str | bytes | None = None, split: str = "val"
-) -> Path:
+def write(raw: Path, rows: list[Row] | str | bytes, map_xml: str = made_map(), split: str = "val") -> Path:
     """Write a sequence, whose path is returned, and Miami's map to a raw folder."""
     path = raw / split / "data" / "7.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_csv(path, rows)
-    if map_xml is None:
-        map_xml = made_map()
-    if isinstance(map_xml, str):
-        map_xml = map_xml.encode()
     map_of(raw).parent.mkdir(exist_ok=True)
-    map_of(raw).write_bytes(map_xml)
+    map_of(raw).write_text(map_xml)
     return path
 
 

@@ -283,10 +283,7 @@ def test_row_order_quotes_and_the_av_label_do_not_matter(tmp_path: Path) -> None
 
 
 def test_maps_are_cached_until_they_change(tmp_path: Path) -> None:
-    lanes = read_scenario(write(tmp_path, made_rows())).map
-    assert lanes.lane_id.tolist() == [11, 12]
-    assert lanes.successors[0].tolist() == [12]
-    assert not len(lanes.successors[1])
+    write(tmp_path, made_rows())
     first = city_map(tmp_path / "map_files", "MIA")
     assert city_map(tmp_path / "map_files", "MIA") is first
     assert len(first.near(np.array([1e6, 0]), np.array([1e6, 1]), 100)) == 0

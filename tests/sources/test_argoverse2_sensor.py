@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import feather
 
-from tests.conftest import error_of, rejects
-from trajpred.cli.info import describe
+from tests.conftest import rejects
 from trajpred.data.geometry import wrap_angle
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import TrackCategory
@@ -22,7 +21,6 @@ from trajpred.errors import DataError
 from trajpred.sources import SOURCES, argoverse2, argoverse2_sensor
 from trajpred.sources.windows import Spacing
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.reader import prepare_command, read_manifest
 
 BOXES = "annotations.feather"
 POSES = "city_SE3_egovehicle.feather"
@@ -195,27 +193,6 @@ def test_windows_every_half_second_include_the_usual_ones(raw: Path, tmp_path: P
         assert scenario.timestamps_ns[0] - rows[0].timestamps_ns[0] == pytest.approx(
             window.part * 1e8, abs=5e7
         )
-    assert describe(str(tmp_path / "store"))[1]["every_s"] == 0.5
-    manifest = read_manifest(tmp_path / "store")
-    assert manifest["options"] == {"every_s": 0.5}
-    assert "--every-s 0.5" in prepare_command(tmp_path / "store", manifest)
-
-
-@pytest.mark.parametrize(
-    ("source", "every_s", "problem"),
-    [
-        ("argoverse2", 0.5, "Unknown option: --every-s."),
-        ("argoverse2-sensor", 0.0, "--every-s: must be a positive number of seconds, is 0.0"),
-        ("commonroad", float("nan"), "--every-s: must be a positive number of seconds, is nan"),
-    ],
-)
-def test_impossible_spacings_are_one_sentence(
-    source: str, every_s: float, problem: str, raw: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = raw.parent / "store"
-    options = ["--source", source, "--raw", raw, "--store", store, "--every-s", every_s]
-    assert error_of(capsys, "prepare", *options).startswith(f"error: {problem}")
-    assert not store.exists()
 
 
 def test_a_log_with_fewer_movers_than_windows_gives_those_that_have_one(raw: Path) -> None:

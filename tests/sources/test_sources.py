@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, error_of, install_package, output_of, rejects, run
+from tests.conftest import ROOT, blocks, error_of, install_package, output_of, rejects, run
 from trajpred.cli.info import describe
 from trajpred.data.registry import load_plugin
 from trajpred.sources import SOURCES, Source, find_source
@@ -65,10 +64,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-
-
 def raw_folder(folder: Path) -> Path:
     """Write scenarios in the format of the documented example."""
     for split, number in (("train", 0), ("train", 1), ("val", 2)):
@@ -81,8 +76,8 @@ def raw_folder(folder: Path) -> Path:
 
 
 def test_the_documented_example_works(tmp_path: Path) -> None:
-    [*_, code] = blocks("python")
-    [toml] = blocks("toml")
+    [*_, code] = blocks(PAGE, "python")
+    [toml] = blocks(PAGE, "toml")
     assert len(code.splitlines()) <= 40
     site = install_package(tmp_path / "site", "my_lab", {}, toml.partition("\n")[2])
     (site / "my_lab").mkdir()

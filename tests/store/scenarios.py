@@ -73,12 +73,8 @@ def full_map() -> LaneMap:
 
 def stamps(store: Path) -> dict[str, tuple[int, int]]:
     """Return inode and modification time of each file, which change whenever it is written."""
-    times = {}
-    for path in store.rglob("*"):
-        if path.is_file() and path.name != ".lock":
-            stat = path.stat()
-            times[str(path.relative_to(store))] = (stat.st_ino, stat.st_mtime_ns)
-    return times
+    files = {path: path.stat() for path in store.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {str(path.relative_to(store)): (stat.st_ino, stat.st_mtime_ns) for path, stat in files.items()}
 
 
 def changed(store: Path, before: dict[str, tuple[int, int]]) -> set[str]:

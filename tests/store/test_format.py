@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests.conftest import SAMPLE, rejects
@@ -25,9 +24,8 @@ from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES, Tracks
 from trajpred.sources.argoverse2 import discover, read
 from trajpred.store import ScenarioStore, prepare
-from trajpred.store.format import POLYLINES, decode, encode_batch, encode_row
-from trajpred.store.jobs import write_batch, write_shard
-from trajpred.store.reader import INDEX, Shard, open_index, signed_name
+from trajpred.store.format import POLYLINES, encode_batch, encode_row
+from trajpred.store.jobs import write_shard
 
 #: Half a millimetre plus the resolution of float64 at 1e7 m.
 HALF_MM = 0.5e-3 + 4e-9
@@ -88,20 +86,13 @@ def check_points(decoded: np.ndarray, original: np.ndarray, heights: bool) -> No
 
 
 @pytest.fixture
-def through(tmp_path: Path) -> Through:
-    """Return a function that writes scenarios to a shard and reads them back."""
+def through(raw: Callable[..., Path], tmp_path: Path) -> Through:
+    """Return a function that writes scenarios to a store and reads them back."""
 
     def round_trip(*scenarios: Scenario, heights: bool = False) -> list[Scenario]:
-        rows = [encode_row(scenario, heights) for scenario in scenarios]
-        columns: list[pa.Array] = []
-        for field in INDEX:
-            values = [row.get(field.name, "the recording") for row in rows]
-            columns.append(pa.array(values, field.type))
-        write_batch(tmp_path / "new", columns, INDEX)
-        index = (tmp_path / "new").rename(tmp_path / signed_name("index", tmp_path / "new"))
-        write_shard(tmp_path / "shard", rows)
-        shard = Shard(tmp_path / "shard", open_index(index, len(rows)))
-        return [decode(shard[row]) for row in range(len(rows))]
+        store = tmp_path / "store"
+        prepare("made", raw(scenarios), store, heights=heights, workers=1, progress=False)
+        return list(ScenarioStore(store, "train"))
 
     return round_trip
 
@@ -144,7 +135,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("heights", [False, True], ids=["flat", "heights"])
 def test_constructed_scenarios_share_a_shard(through: Through, heights: bool) -> None:
-    check_all(through, [made(**changes) for changes in VARIANTS.values()], heights)
+    scenarios = [made(**{"scenario_id": name} | changes) for name, changes in VARIANTS.items()]
+    check_all(through, scenarios, heights)
 
 
 def test_whole_millimetres_stay_exact_wherever_the_focal_track_is(through: Through) -> None:

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -150,12 +151,8 @@ def assert_ended(group: int) -> None:
     """Assert that every process of a group ends within ten seconds."""
     deadline = time.monotonic() + 10
     while True:
-        listed = subprocess.run(["ps", "-eo", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-        alive = []
-        for line in listed.stdout.splitlines():
-            pid, pgid, state = line.split()
-            if int(pgid) == group and not state.startswith("Z"):
-                alive.append(pid)
+        listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True)
+        alive = [line for line in listed.stdout.splitlines() if re.match(rf" *{group} +[^Z]", line)]
         if not alive:
             return
         assert time.monotonic() < deadline, alive

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SAMPLE, equal, rejects, tree
+from tests.scenes import SPEED, drive
 from tests.store.scenarios import OPTIONS, made, manifest, stamps, unsigned
 from trajpred.data.batch import ScenarioBatch
 from trajpred.data.scenario import Scenario
@@ -124,36 +124,26 @@ def test_invalid_listings_of_a_source_are_rejected(
     assert not (tmp_path / "store").exists()
 
 
-def straight(name: str, observed: np.ndarray, future: np.ndarray) -> Scenario:
-    """Return a car at 15 m/s, recorded in the given tenths of a second."""
-    seconds = np.concatenate((observed, future)) / 10
-    position = np.stack((15 * seconds, 0 * seconds), -1)
-    scenario = Scenario.from_arrays(position[None], num_observed=len(observed), scenario_id=name)
-    return replace(scenario, timestamps_ns=np.round(seconds * 1e9).astype(np.int64))
-
-
 def test_windows_with_lost_frames_are_read_like_the_others(raw: Raw, tmp_path: Path) -> None:
     """Of sources that cut by time, whose windows have fewer frames, and by the number of frames."""
-    past = np.arange(50)
-    ahead = np.arange(50, 110)
-    longer_past = np.arange(-2, 50)
-    longer_ahead = np.arange(50, 120)
+    frames = np.arange(110) / 10
+    longer_past = np.arange(-2, 110) / 10
+    longer_future = np.arange(120) / 10
     scenarios = [
-        straight("whole", past, ahead),
-        straight("fewer", np.delete(past, [7, 20]), np.delete(ahead, 9)),
-        straight("longer past", np.delete(longer_past, [7, 20]), ahead),
-        straight("longer future", past, np.delete(longer_ahead, np.arange(20, 30))),
+        drive(frames, 50, "whole"),
+        drive(np.delete(frames, [7, 20, 59]), 48, "fewer"),
+        drive(np.delete(longer_past, [7, 20]), 50, "longer past"),
+        drive(np.delete(longer_future, np.arange(70, 80)), 50, "longer future"),
     ]
     summary = prepare("made", raw(scenarios), tmp_path / "store", **OPTIONS)
     store = ScenarioStore(tmp_path / "store", "train")
     assert summary.mixed == {}
     assert store.lengths == (50, 60)
-    seconds = (np.arange(110) - 49) / 10
     for scenario in store:
         assert (scenario.num_observed, scenario.num_steps) == (50, 110)
         x = scenario.tracks.position[0, :, 0]
         valid = scenario.tracks.valid[0]
-        expected = x[49] + 15 * seconds
+        expected = x[49] + SPEED * (frames - 4.9)
         np.testing.assert_allclose(x[valid], expected[valid], atol=1e-3)
     both = ScenarioBatch.of([store[3], store[1]])
     assert equal(store.batch([3, 1]).tracks, both.tracks)
@@ -178,22 +168,18 @@ def test_windows_of_several_kinds_are_reported_with_a_remedy(raw: Raw, tmp_path:
 
 def provide(patch: pytest.MonkeyPatch, **splits: str) -> None:
     """Make the source "made" find these splits, with one scenario per letter."""
-    listed = {}
-    for split, letters in splits.items():
-        listed[split] = [RawScenario(letter, Path(split, letter)) for letter in letters]
+    listed = {split: [RawScenario(name, Path(split, name)) for name in splits[split]] for split in splits}
     source = Source(lambda _: listed, lambda item: made(scenario_id=item.name, map=None))
     patch.setitem(SOURCES, "made", source)
 
 
 def readable(store: Path) -> dict[str, str]:
     """Read every split of the manifest and return its letters."""
-    path = store / "manifest.json"
-    if not path.is_file():
+    if not (store / "manifest.json").is_file():
         return {}
     letters = {}
     for split in manifest(store)["splits"]:
-        ids = [scenario.scenario_id for scenario in ScenarioStore(store, split)]
-        letters[split] = "".join(ids)
+        letters[split] = "".join(scenario.scenario_id for scenario in ScenarioStore(store, split))
     return letters
 
 
@@ -231,10 +217,7 @@ def test_the_manifest_names_only_readable_splits_at_every_moment(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", watched)
         prepare("made", tmp_path, store, **OPTIONS | options)
-    expected = dict(after)
-    for split in kept:
-        expected[split] = before[split]
-    assert readable(store) == expected
+    assert readable(store) == after | {split: before[split] for split in kept}
     assert len(moments) > 1
     assert all(moment == before for moment in moments[:-1])
 
@@ -248,5 +231,4 @@ def test_readers_of_a_changed_split_get_an_error(tmp_path: Path, monkeypatch: py
     provide(monkeypatch, train="abcdef")
     prepare("made", tmp_path, tmp_path / "store", **OPTIONS)
     assert equal(reader[0], first), "an open shard stays as it was"
-    with pytest.raises(DataError, match="cannot be opened"):
-        reader[3]
+    rejects("cannot be opened", reader.__getitem__, 3)
