@@ -112,18 +112,18 @@ def _duration(training: Sequence[Mapping[str, Any]]) -> str:
     epochs = [count for count in _distinct(training, "epochs") if count > 0]  # -1: until the steps are done
     minutes = [round(wall_s / 60) for wall_s in _distinct(training, "wall_s")]
     return listing(
-        _counted(epochs, "epoch"), _counted(_distinct(training, "steps"), "step"), _counted(minutes, "minute")
+        counted(epochs, "epoch"), counted(_distinct(training, "steps"), "step"), counted(minutes, "minute")
     )
 
 
 def _processor(machine: Mapping[str, Any]) -> str:
     if not machine:
         return ""
-    threads = _counted([machine.get("threads", 1)], "thread")
+    threads = counted([machine.get("threads", 1)], "thread")
     return listing(machine.get("gpu") or "", f"{machine.get('cpu')} ({threads})")
 
 
-def _counted(values: Iterable[int], unit: str) -> str:
+def counted(values: Iterable[int], unit: str) -> str:
     """Return text such as ``1 thread`` or ``79, 80 minutes``; empty without a value."""
     numbers = ", ".join(f"{value:,}" for value in dict.fromkeys(values))
     plural = "" if numbers in ("", "1") else "s"

@@ -24,6 +24,7 @@ from trajpred.metrics.calibration import ConformalRegions, apply_temperature
 from trajpred.model import Forecaster
 from trajpred.model.checkpoint import CALIBRATION, CONFIG, PLAIN, read_checkpoint, training_facts
 from trajpred.model.pretrained import licence_of, locate
+from trajpred.onboard.forecaster import OnboardForecaster
 from trajpred.predictors.predictor import Predictor, future_steps
 
 
@@ -199,8 +200,6 @@ class BundlePredictor(ModelPredictor):
     """An exported bundle (:mod:`trajpred.export`) in the onboard runtime, with torch's number of threads."""
 
     def __init__(self, bundle: str | Path) -> None:
-        from trajpred.onboard.forecaster import OnboardForecaster
-
         self.forecaster = OnboardForecaster(bundle, threads=torch.get_num_threads())
         opened = self.forecaster.bundle
         self.name = f"{opened.name}, onboard {opened.precision}"

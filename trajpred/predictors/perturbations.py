@@ -133,7 +133,6 @@ def road_users(scenario: Scenario, names: Sequence[str]) -> list[str]:
 
 
 def _nearest(scenario: Scenario) -> str:
-    """Return the id of the road user nearest to the focal agent."""
     tracks = scenario.tracks
     now = scenario.num_observed - 1
     present = tracks.valid[:, now] & ~np.isin(tracks.object_type, STATIC_TYPES)

@@ -47,7 +47,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Write a checkpoint at once or not at all; the earlier last one is kept, too."""
         path = Path(path)
         content = BytesIO()
         torch.save(checkpoint, content)  # to memory: torch reports a full disk as RuntimeError

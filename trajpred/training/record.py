@@ -20,7 +20,7 @@ from tqdm import tqdm
 from trajpred.data.environment import command_words
 from trajpred.data.resample import same_step
 from trajpred.errors import DataError, require
-from trajpred.evaluation.origin import environment, store_facts
+from trajpred.evaluation.origin import counted, environment, store_facts
 from trajpred.model.checkpoint import TRAINING
 
 #: Facts that, with the store, determine the batches of an epoch.
@@ -309,8 +309,7 @@ def _device(trainer: pl.Trainer) -> str:
     precision = "" if str(trainer.precision).startswith("32") else f", {trainer.precision}"
     if kind == "cuda":
         return f"{processes} x {torch.cuda.get_device_name()}{precision}"
-    count = torch.get_num_threads()
-    threads = "1 thread" if count == 1 else f"{count} threads"
+    threads = counted([torch.get_num_threads()], "thread")
     if processes > 1:
         threads = f"{processes} processes, each with {threads}"
     return f"{kind.upper()}, {threads}{precision}"

@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from trajpred.data.forecast import Forecast, with_truth
 from trajpred.data.scenario import Scenario
 from trajpred.data.tracks import OBJECT_TYPES
+from trajpred.metrics import MISS_THRESHOLD_M, agent_metrics, headline, joint_metrics
+from trajpred.metrics.registry import MODES
 from trajpred.viz.overlays import WhatIf
 from trajpred.viz.style import legible
 from trajpred.viz.view import View, percent
@@ -106,9 +108,6 @@ def describe_metrics(
     metrics = track_metrics(scenario, forecast, np.array([scenario.focal]), joint_mode)
     if not metrics:
         return ""
-    # Import late: a picture without a forecast needs no torch.
-    from trajpred.metrics import MISS_THRESHOLD_M
-
     prefix = "min" if joint_mode is None else ""
     parts = [
         f"{prefix}ADE {_metres(metrics['minADE'][0])}",
@@ -124,14 +123,12 @@ def describe_metrics(
     if small:
         return focal
     scored = _describe_scored(scenario, forecast, joint_mode)
-    if not scored:
-        return focal
-    return f"{focal}   |   {scored}"
+    return f"{focal}   |   {scored}" if scored else focal
 
 
 def _describe_scored(scenario: Scenario, forecast: Forecast, joint_mode: int | None) -> str:
     """Describe the scored tracks if there are several; for joint forecasts, the best joint mode."""
-    import torch
+    import torch  # a picture without a forecast needs none
 
     from trajpred.evaluation.agents import groups_of
 
@@ -145,8 +142,6 @@ def _describe_scored(scenario: Scenario, forecast: Forecast, joint_mode: int | N
     if joint_mode is not None:
         return f"{agents} scored: FDE {mean}, {missed} missed"
     if forecast.is_joint and forecast.probability.shape[1] > 1:
-        from trajpred.metrics import joint_metrics
-
         trajectory, probability, truth, valid = _predicted(scenario, forecast, rows)
         scene = torch.zeros(agents, dtype=torch.int64)
         joint = joint_metrics(trajectory, probability[:1], truth, valid, scene)
@@ -167,9 +162,6 @@ def track_metrics(
     average is over the recorded ones, and the final error is at the last of them. Empty if no track of
     ``rows`` has both a forecast and a future.
     """
-    from trajpred.metrics import agent_metrics, headline
-    from trajpred.metrics.registry import MODES
-
     modes = forecast if joint_mode is None else forecast.joint_mode(joint_mode)
     trajectory, probability, truth, valid = _predicted(scenario, modes, rows)
     if not len(trajectory):

@@ -323,7 +323,8 @@ def _write_gif(path: Path, pictures: Sequence[np.ndarray], fps: float) -> None:
 def _palette(pictures: Sequence[np.ndarray]) -> Image.Image:
     """Choose the :data:`COLORS` colours of a film; thin lines count beside large areas."""
     # One number per colour: np.unique is much slower on rows.
-    codes = [picture.reshape(-1, 3).astype(np.uint32) @ [65536, 256, 1] for picture in pictures]
+    weights = np.array([65536, 256, 1])
+    codes = [picture.reshape(-1, 3) @ weights for picture in pictures]
     code, area = np.unique(np.concatenate(codes), return_counts=True)
     red = code >> 16
     green = code >> 8 & 255

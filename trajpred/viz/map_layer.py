@@ -96,10 +96,8 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
             layer = Layer.MARK
             width = 0.9
         for side, dashed in mark_strokes(mark):
-            strokes = marked
-            if side != 0:
-                shift = view.metres(DOUBLE_GAP) * side
-                strokes = [offset_line(line, shift) for line in marked]
+            shift = view.metres(DOUBLE_GAP) * side
+            strokes = [offset_line(line, shift) for line in marked] if side else marked
             add_lines(
                 axes,
                 strokes,
@@ -181,9 +179,7 @@ def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:
     """Return the outlines of intersections, bus and bicycle lanes in view with their index in ``TINTS``."""
     tinted: list[tuple[np.ndarray, int]] = []
     for outline, row in lane_outlines(view, lanes):
-        name = LANE_TYPES[lanes.lane_type[row]]
-        if lanes.is_intersection[row]:
-            name = "INTERSECTION"
+        name = "INTERSECTION" if lanes.is_intersection[row] else LANE_TYPES[lanes.lane_type[row]]
         if name in TINTS:
             tinted.append((outline, TINTS.index(name)))
     return tinted

@@ -49,8 +49,7 @@ void add_provider(Ort::SessionOptions& options, const std::string& provider) {
 
 void add_providers(Ort::SessionOptions& options, const Providers& providers) {
   const std::vector<std::string> available = Ort::GetAvailableProviders();
-  std::string names;
-  for (const std::string& name : available) names += (names.empty() ? "" : ", ") + name;
+  const std::string names = joined_names(available);
   for (const std::string& provider : providers) {
     const bool exists = std::count(available.begin(), available.end(), provider) > 0;
     require(exists, "providers", provider + " is not in this ONNX Runtime, which has " + names);

@@ -95,13 +95,9 @@ def _pack_strokes(view: View, lanes: LaneMap, origin: np.ndarray) -> list[dict[s
     strokes: list[dict[str, Any]] = []
     lines, marks = boundaries(view, lanes)
     for line, mark in zip(lines, marks.tolist(), strict=True):
-        paint = 0
-        if paint_of(mark) in PAINTS:
-            paint = PAINTS.index(paint_of(mark))
+        paint = PAINTS.index(paint_of(mark)) if paint_of(mark) in PAINTS else 0
         for side, dashed in mark_strokes(mark):
-            moved = line
-            if side != 0:
-                moved = offset_line(line, DOUBLE_GAP_M * side)
+            moved = offset_line(line, DOUBLE_GAP_M * side) if side else line
             stroke = pack_points(moved, origin)
             stroke["paint"] = paint
             stroke["dashed"] = int(dashed)
