@@ -31,25 +31,22 @@ def steps(folder: Path) -> dict[str, int]:
     return {path.name: step_of(path) for path in folder.iterdir()}
 
 
-def test_the_last_checkpoint_keeps_its_predecessor(tmp_path: Path) -> None:
-    save(tmp_path / "new" / "last.ckpt", 1, 2, 3)
-    save(tmp_path / "new" / "best.ckpt", 1, 2)
-    assert steps(tmp_path / "new") == {"last.ckpt": 3, "previous.ckpt": 2, "best.ckpt": 2}
+on_unix = pytest.mark.skipif(sys.platform == "win32", reason="links not for everyone on Windows")
+
+
+@pytest.mark.parametrize("link", [False, pytest.param(True, marks=on_unix)])
+def test_the_last_checkpoint_keeps_its_predecessor(tmp_path: Path, link: bool) -> None:
     last = tmp_path / "new" / "last.ckpt"
+    if link:
+        last.parent.mkdir()
+        last.symlink_to(tmp_path / "weights.ckpt")
+    save(last, 1, 2, 3)
+    save(tmp_path / "new" / "best.ckpt", 1, 2)
+    assert last.is_symlink() == link
+    assert steps(last.parent) == {"last.ckpt": 3, "previous.ckpt": 2, "best.ckpt": 2}
     last.write_bytes(last.read_bytes()[:-50])
     save(last, 4)
-    assert steps(tmp_path / "new")["previous.ckpt"] == 2, "a damaged one does not replace it"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="links not for everyone on Windows")
-def test_a_link_to_the_last_checkpoint_keeps_its_predecessor_too(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "last.ckpt"
-    path.parent.mkdir()
-    (tmp_path / "disk").mkdir()
-    path.symlink_to(tmp_path / "disk" / "weights.ckpt")
-    save(path, 1, 2, 3)
-    assert path.is_symlink()
-    assert steps(path.parent) == {"last.ckpt": 3, "previous.ckpt": 2}
+    assert steps(last.parent)["previous.ckpt"] == 2, "a damaged one does not replace it"
 
 
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,6 @@ MERGED = LISTS.replace("[1]", "{x: 1}").replace("[", "{<<: [").replace("]", "]}"
         ),
         ("--trainer.strategy deepspeed", "these settings need a package: pip install deepspeed"),
         ("--model.scene.features.max_agent 3", "did you mean --model.scene.features.max_agents?"),
-        ("--model.history=x", '"model.history": Does not validate against'),
         ("--model.history=0", "'history': must be positive"),
         ("--trainer.precision 17", "Expected a typing.Literal[64, 32, 16] "),
         ("--trainer.precision 64", "--trainer.precision 64: must be one of 32-true, 16-mixed, "),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -37,15 +36,6 @@ def test_no_edit_changes_nothing_and_removed_users_are_left_out(
     for edits in {}, {"moved": {}, "removed": [], "added": [], "lanes": []}:
         assert_same_forecasts(model([apply(real_scene, edits)]), model([real_scene]))
     assert_same_forecasts(model([changed]), model([without(real_scene, [other])]))
-
-
-def test_everybody_moved_moves_all_futures(model: Predictor, real_scene: Scenario) -> None:
-    bare = replace(real_scene, map=LaneMap())
-    seen = bare.tracks.track_id[bare.last_seen >= 0].tolist()
-    [moved] = model([apply(bare, {"moved": {name: {"x": 30.0, "y": -12.5} for name in seen}})])
-    [still] = model([bare])
-    expected = replace(still, trajectory=still.trajectory + np.array([30.0, -12.5]))
-    assert_same_forecasts([moved], [expected], 2e-3, 2e-3)
 
 
 def test_poses_move_the_history_rigidly_and_speeds_stretch_it() -> None:
