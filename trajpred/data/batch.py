@@ -117,7 +117,6 @@ class ScenarioBatch:
         require(len(scenarios) > 0, "scenarios", "must not be empty")
         parts: list[ScenarioBatch] = []
         for scenario in scenarios:
-            num_crossings = len(scenario.map.crossing_id)
             part = cls(
                 scenario_id=np.array([scenario.scenario_id]),
                 step_s=np.array([scenario.step_s]),
@@ -128,7 +127,7 @@ class ScenarioBatch:
                 track_scene=np.zeros(len(scenario.tracks), np.int64),
                 map=scenario.map,
                 lane_scene=np.zeros(len(scenario.map), np.int64),
-                crossing_scene=np.zeros(num_crossings, np.int64),
+                crossing_scene=np.zeros(len(scenario.map.crossing_id), np.int64),
             )
             parts.append(part)
         return cls.joined(parts)

@@ -164,16 +164,10 @@ class Forecast:
     @property
     def arrays(self) -> dict[str, Any]:
         """The arrays by name, without the scales if there are none."""
-        arrays: dict[str, Any] = {
-            "track_id": self.track_id,
-            "trajectory": self.trajectory,
-            "probability": self.probability,
-            "heading": self.heading,
-            "speed": self.speed,
-        }
+        names = ["track_id", "trajectory", "probability", "heading", "speed"]
         if self.scale is not None:
-            arrays["scale"] = self.scale
-        return arrays
+            names.append("scale")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def is_joint(self) -> bool:

@@ -82,8 +82,6 @@ def causal_velocity(
     """
     A, T = valid.shape
     velocity = np.zeros((A, T, 2))
-    if not A * T:
-        return velocity
     window = fit_steps(step_s)
     block = max(BLOCK, 2 * window)
     for start in range(0, T, block):

@@ -166,10 +166,7 @@ def _part(content: Any, name: str) -> dict[Any, Any]:
 
 
 def _times(content: dict[Any, Any], metadata: dict[Any, Any]) -> NDArray[np.float64]:
-    """Return the seconds ``[T]`` of the steps since the first, without the jitter of a regular clock.
-
-    Raises: DataError naming the field at fault.
-    """
+    """Return seconds ``[T]`` since the first step, without a regular clock's jitter. Raises: DataError."""
     require("ts" in metadata, "ts", "is missing: it has the seconds of the steps")
     stamps: NDArray[np.float64] = as_array(metadata["ts"], np.float64, "ts").ravel()
     if "length" in content:

@@ -293,10 +293,7 @@ def describe(raw: Path, options: TableOptions) -> dict[str, str]:
 
 
 def _lanes(path: Path, options: TableOptions) -> LaneMap:
-    """Return the map for a recording with the file ``path``.
-
-    Raises: DataError if the map is in degrees, and no origin of the positions is known.
-    """
+    """Return the map for a recording with the file ``path``. Raises: DataError if it has no known origin."""
     if options.map is None:
         return LaneMap()
     origin = options.origin

@@ -321,10 +321,7 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
 
 def discover(raw: Path) -> dict[str, list[RawScenario]]:
     """Return the scenario folders of each split below ``raw``, by id."""
-    splits = {}
-    for split in SPLITS:
-        splits[split] = [RawScenario.of(folder) for folder in folders(raw / split)]
-    return splits
+    return {split: list(map(RawScenario.of, folders(raw / split))) for split in SPLITS}
 
 
 def read(raw: RawScenario) -> Scenario:

@@ -96,9 +96,6 @@ class MapProblems:
 
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self.left_out)
-
     def add(self, kind: str, name: str, reason: str) -> None:
         """Record a part as left out; the first of several reasons is kept."""
         self.left_out.setdefault(kind, {}).setdefault(name, reason)
@@ -121,7 +118,7 @@ class MapProblems:
 
     def warn(self, path: Path) -> None:
         """Warn about what was left out of the file ``path``, if anything was."""
-        if self:
+        if self.left_out:
             # Attribute the warning to the caller of the reader, which calls this.
             warnings.warn(f"{path}: {'; '.join(self.summaries())}", stacklevel=3)
 

@@ -130,10 +130,8 @@ class Recording:
     def between(self, first_s: float, last_s: float) -> Recording:
         """Return the states between two times, with times since the first state of the whole recording.
 
-        A recording within this range is returned unchanged. Raises: DataError if there is no state.
+        Raises: DataError if there is no state.
         """
-        if first_s <= self.time[0] and self.time[-1] < last_s:
-            return self
         rows = slice(*np.searchsorted(self.time, (first_s, last_s)))
         require(rows.start < rows.stop, "time", f"has no state from {first_s:g} to {last_s:g} s")
         return replace(

@@ -135,9 +135,7 @@ def steps_of_log(frame_ns: NDArray[np.int64]) -> NDArray[np.int64]:
 
     Raises: DataError if the times are not nanoseconds or have too long a gap for a log.
     """
-    first = int(frame_ns[0])
-    last = int(frame_ns[-1])
-    require_nanoseconds(first, last, len(frame_ns), "timestamp_ns")
+    require_nanoseconds(int(frame_ns[0]), int(frame_ns[-1]), len(frame_ns), "timestamp_ns")
     steps = frame_steps(frame_ns, len(frame_ns))
     lost = int(steps[-1]) + 1 - len(steps)
     pause = f"{lost} frames are missing between others: divide the log at its pauses"

@@ -260,10 +260,7 @@ def _parts_in_time(recording: Found, options: Windows) -> tuple[list[RawScenario
 
 
 def _halves(recording: Found, options: Windows) -> dict[str, list[RawScenario]]:
-    """Return the windows of each half of a recording; some of their steps are unknown.
-
-    All windows are ``val`` if the recording is too short for that.
-    """
+    """Return the windows of each half, with some steps unknown; all are ``val`` if it is too short."""
     if recording.block is not None:
         middle = recording.duration_s / 2
         train = recording.block(0.0, middle)

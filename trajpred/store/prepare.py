@@ -179,11 +179,7 @@ def _unseen(entry: dict[str, Any]) -> str:
 
 
 def _discover(source: str, raw: Path, options: object) -> dict[str, list[RawScenario]]:
-    """Find the scenarios of each non-empty split.
-
-    Raises:
-        DataError: the source finds none, or their names are not unique.
-    """
+    """Find the scenarios of each split. Raises: DataError if there are none, or names are not unique."""
     splits = find_source(source).scenarios(raw, options)
     for split, scenarios in splits.items():
         require(_is_plain(split), "source", f"a split must be a plain folder name, not {split!r}")
@@ -280,8 +276,7 @@ def _kept(
 ) -> dict[str, Any]:
     """Return the manifest entries of splits that the raw data lack, if their ``config`` is equal.
 
-    Raises:
-        DataError: without ``overwrite``, if such a split has another ``config`` and would be lost.
+    Raises: DataError if such a split has another ``config`` and would be lost, unless ``overwrite``.
     """
     absent = {split: entry for split, entry in old["splits"].items() if split not in raw_splits}
     differing = [name for name in config if old.get(name) != config[name]]

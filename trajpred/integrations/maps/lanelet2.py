@@ -209,26 +209,13 @@ def _lane_type(tags: Tags) -> str | None:
     Named participants replace those of the subtype, which is ``road`` by default.
     """
     lane_type = LANE_TYPE.get(tags.get("subtype", "road"))
-    has_participants = False
-    is_for_vehicles = False
-    is_for_cyclists = False
-    for key, value in tags.items():
-        if not key.startswith("participant:"):
-            continue
-        has_participants = True
-        if value.lower() not in _YES:
-            continue
-        if key.startswith("participant:vehicle"):
-            is_for_vehicles = True
-        elif key == "participant:bicycle":
-            is_for_cyclists = True
-    if not has_participants:
+    participants = [key for key in tags if key.startswith("participant:")]
+    if not participants:
         return lane_type
-    if is_for_vehicles:
+    allowed = [key for key in participants if tags[key].lower() in _YES]
+    if any(key.startswith("participant:vehicle") for key in allowed):
         return lane_type or "VEHICLE"
-    if is_for_cyclists:
-        return "BIKE"
-    return None
+    return "BIKE" if "participant:bicycle" in allowed else None
 
 
 def _connect(lanes: dict[Hashable, Lane], bounds: dict[Hashable, Bounds]) -> None:

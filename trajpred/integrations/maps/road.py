@@ -179,8 +179,6 @@ def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
     """
     cubic = record.find("poly3")
     pair = record.find("paramPoly3")
-    unknown = "is not a line, spiral, arc, poly3 or paramPoly3"
-    require(cubic is not None or pair is not None, "planView.geometry", unknown)
     if pair is not None:
         u_factors = _numbers(pair, ("aU", "bU", "cU", "dU"))
         v_factors = _numbers(pair, ("aV", "bV", "cV", "dV"))
@@ -188,13 +186,14 @@ def _polynomial(record: Element, ds: Values) -> tuple[Values, Values]:
         p = ds
         if pair.get("pRange", "normalized") == "normalized":
             p = ds / max(number(record, "length"), 1e-9)
-    else:
-        assert cubic is not None
+    elif cubic is not None:
         v_factors = _numbers(cubic, "abcd")
         factors = np.array([[0, 1, 0, 0], v_factors])
         u = np.linspace(0, ds[-1], 8 * len(ds))  # dense enough to invert the arc length
         length = arc_length(_points(factors, u))
         p = np.interp(ds, length, u)
+    else:
+        raise DataError("is not a line, spiral, arc, poly3 or paramPoly3", field="planView.geometry")
     derivative = (factors @ np.stack((0 * p, p**0, 2 * p, 3 * p**2))).T
     return _points(factors, p), direction(derivative)
 
@@ -434,9 +433,8 @@ def _lanes_of_section(
 def _record_no_length(road: Road, index: int, section: Section, problems: MapProblems) -> None:
     """Record a section without length if it has a lane for traffic."""
     kinds = {lane.get("type", "") for lane in section.lanes.values()}
-    name = f"{index} of road {road.name}"
-    if kinds & LANE_TYPE.keys() and not problems.has("lane section", name):
-        problems.add("lane section", name, "it has no length")
+    if kinds & LANE_TYPE.keys():
+        problems.add("lane section", f"{index} of road {road.name}", "it has no length")
 
 
 def _mark(road: Road, section: Section, border: int, lane: int, problems: MapProblems) -> str:

@@ -242,10 +242,7 @@ def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]
 
 
 def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hashable]) -> list[list[int]]:
-    """Return the successors of each of a lane's ``segments``.
-
-    They are the next segment and, at the end of the lane, the lanes ``keys``.
-    """
+    """Return each segment's successors: the next one and, at the end of the lane, the lanes ``keys``."""
     successors = [[segment] for segment in segments[1:]]
     first_segments = [ids[key][0] for key in dict.fromkeys(keys) if key in ids]
     return [*successors, first_segments]
