@@ -53,14 +53,9 @@ def _state(state: Element) -> tuple[int, list[float]]:
 
 def _value(state: Element, name: str) -> float:
     """Return an exact value, or the middle of an interval; NaN without either."""
-    numbers: list[float] = []
-    for part in ("exact", "intervalStart", "intervalEnd"):
-        text = state.findtext(f"{name}/{part}")
-        if text is not None:
-            numbers.append(as_number(text, name))
-    if not numbers:
-        return np.nan
-    return sum(numbers) / len(numbers)
+    texts = [state.findtext(f"{name}/{part}") for part in ("exact", "intervalStart", "intervalEnd")]
+    numbers = [as_number(text, name) for text in texts if text is not None]
+    return sum(numbers) / len(numbers) if numbers else np.nan
 
 
 def _size(obstacle: Element) -> list[float]:

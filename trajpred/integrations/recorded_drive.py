@@ -262,13 +262,9 @@ def _yaw(quaternions: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _object_type(classification: list[Any]) -> str:
     """Return the object type of the most probable label, ``unknown`` without any; NaN is least probable."""
-    label = 0
-    highest = -np.inf
-    for item in classification:
-        probability = np.nan_to_num(item.probability, nan=-1.0)
-        if probability > highest:
-            label = item.label
-            highest = probability
+    if not len(classification):
+        return "unknown"
+    label = max(classification, key=lambda item: np.nan_to_num(item.probability, nan=-1.0)).label
     return LABELS[label] if label < len(LABELS) else "unknown"
 
 

@@ -52,11 +52,8 @@ OBJECT_TYPE = {
     "VEHICLE": "vehicle",
     "PEDESTRIAN": "pedestrian",
     "CYCLIST": "cyclist",
-    "TRAFFIC_CONE": "construction",
-    "TRAFFIC_BARRIER": "construction",
-    "TRAFFIC_OBJECT": "static",
-    "TRAFFIC_LIGHT": "static",
-    "BUILDING": "static",
+    **dict.fromkeys(("TRAFFIC_CONE", "TRAFFIC_BARRIER"), "construction"),
+    **dict.fromkeys(("TRAFFIC_OBJECT", "TRAFFIC_LIGHT", "BUILDING"), "static"),
 }
 #: Share of a step by which stamps may deviate from regular times.
 JITTER = 0.1
@@ -181,9 +178,7 @@ def _times(content: dict[Any, Any], metadata: dict[Any, Any]) -> NDArray[np.floa
     stamps_ns = np.round(time * 1e9).astype(np.int64)
     step_s = regular_step_s(stamps_ns)
     regular = frame_steps(stamps_ns, len(stamps_ns)) * step_s
-    if np.abs(time - regular).max() <= JITTER * step_s:
-        time = regular
-    return time
+    return regular if np.abs(time - regular).max() <= JITTER * step_s else time
 
 
 def _names(content: dict[Any, Any], metadata: dict[Any, Any]) -> dict[str, str]:

@@ -87,20 +87,16 @@ def _without_broken(
     groups: dict[str, list[Any]], has_centerline: bool, problems: MapProblems
 ) -> dict[str, list[Any]]:
     """Select the records that can be read individually and whose ids do not occur before."""
+    empty: dict[str, list[Any]] = {group: [] for group in groups}
     intact: dict[str, list[Any]] = {}
     for kind, group in _GROUPS.items():
         intact[group] = []
         ids = set()
         for index, record in enumerate(groups[group]):
-            record_id = None
-            name = f"number {index + 1}"
-            if isinstance(record, dict) and record.get("id") is not None:
-                record_id = record["id"]
-                name = str(record_id)
+            record_id = record.get("id") if isinstance(record, dict) else None
+            name = f"number {index + 1}" if record_id is None else str(record_id)
             with problems.leaving_out(kind, name):
-                alone: dict[str, list[Any]] = {name: [] for name in groups}
-                alone[group].append(record)
-                _map_of(alone, has_centerline)
+                _map_of(empty | {group: [record]}, has_centerline)
                 require(record_id not in ids, f"{group}.id", "occurs twice")
                 ids.add(record_id)
                 intact[group].append(record)
@@ -249,11 +245,7 @@ class _Records:
             raise DataError("must be true or false", field=f"{self.group}.{key}") from None
 
     def integers(self, key: str, null: int | None = None) -> NDArray[np.int64]:
-        values = self.column(key)
-        if null is not None:
-            for row, value in enumerate(values):
-                if value is None:
-                    values[row] = null
+        values = [null if value is None else value for value in self.column(key)]
         return _integers(values, f"{self.group}.{key}")
 
     def id_lists(self, key: str) -> Ragged:

@@ -18,17 +18,12 @@ from trajpred.errors import DataError, quoted, require
 
 #: Roles of columns, and the kinds of their values.
 ROLES = {
-    "recording": "text",
-    "track": "text",
-    "type": "text",
+    **dict.fromkeys(("recording", "track", "type"), "text"),
     "time": "time",
-    "x": "length",
-    "y": "length",
+    **dict.fromkeys(("x", "y"), "length"),
     "heading": "angle",
-    "vx": "speed",
-    "vy": "speed",
-    "length": "length",
-    "width": "length",
+    **dict.fromkeys(("vx", "vy"), "speed"),
+    **dict.fromkeys(("length", "width"), "length"),
 }
 #: The roles that a mapping must have.
 NEEDED = ("track", "time", "x", "y")

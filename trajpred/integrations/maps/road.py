@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -458,11 +459,6 @@ def _mark(road: Road, section: Section, border: int, lane: int, problems: MapPro
 
 def _mark_at(element: Element, s: float) -> Element | None:
     """Return the last mark of a lane that begins at most ``s`` metres after the start of its section."""
-    last = None
-    latest = -np.inf
-    for mark in element.iterfind("roadMark"):
-        start = number(mark, "sOffset", 0.0)
-        if latest <= start <= s:
-            last = mark
-            latest = start
-    return last
+    starts = [(number(mark, "sOffset", 0.0), mark) for mark in element.iterfind("roadMark")]
+    begun = sorted((start for start in starts if start[0] <= s), key=itemgetter(0))
+    return begun[-1][1] if begun else None
