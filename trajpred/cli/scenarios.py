@@ -232,8 +232,7 @@ def _from_raw(
     else:
         by_id: dict[str, RawScenario] = {}
         for name in sorted(splits, key=lambda name: name == split):  # `split` takes precedence
-            for scenario in splits[name]:
-                by_id[scenario.name] = scenario
+            by_id |= {scenario.name: scenario for scenario in splits[name]}
         chosen = [by_id[complete_id(name, by_id)] for name in names]
     choices: list[Choice] = []
     for scenario in chosen:

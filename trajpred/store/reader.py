@@ -458,8 +458,7 @@ def find_scenarios(store: Path, names: Sequence[str], first: str = "") -> list[t
     split_of: dict[str, ScenarioStore] = {}
     for split in splits:
         scenarios = ScenarioStore(store, split)
-        for scenario_id in scenarios.scenario_ids:
-            split_of[scenario_id] = scenarios
+        split_of |= dict.fromkeys(scenarios.scenario_ids, scenarios)
     scenarios_of: list[tuple[str, ScenarioStore]] = []
     for name in names:
         try:
