@@ -187,10 +187,8 @@ def _neighbor(lane_id: np.int64) -> int | None:
 def _points(line: NDArray[np.float64], digits: int | None) -> list[dict[str, float]]:
     """Return a polyline ``[P, 2]`` or ``[P, 3]`` as points with heights."""
     rounded = line if digits is None else line.round(digits)
-    points = []
-    for x, y, *height in rounded.tolist():
-        points.append({"x": x, "y": y, "z": height[0] if height else 0.0})
-    return points
+    xyz = np.pad(rounded, ((0, 0), (0, 3 - rounded.shape[1])))
+    return [{"x": x, "y": y, "z": z} for x, y, z in xyz.tolist()]
 
 
 def midlines(left: Ragged, right: Ragged) -> Ragged:
@@ -202,12 +200,8 @@ def midlines(left: Ragged, right: Ragged) -> Ragged:
     """
     left.validate("lane_segments.left_lane_boundary", shortest=2)
     right.validate("lane_segments.right_lane_boundary", shortest=2)
-    lines = []
-    for sides in zip(left, right, strict=True):
-        middle = midline(*sides)
-        height = np.zeros((len(middle), 1))
-        lines.append(np.concatenate((middle, height), -1))
-    return Ragged.from_rows(lines, 3)
+    middles = Ragged.from_rows([midline(*sides) for sides in zip(left, right, strict=True)], 2)
+    return Ragged(np.pad(middles.values, ((0, 0), (0, 1))), middles.offsets)
 
 
 def midline(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -125,15 +125,13 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
         if way_id not in unclear_ways and unclear_nodes.isdisjoint(names):
             refs[way_id] = names
             tags[way_id] = _tags(way)
-    rows: dict[str, list[int]] = {}
     is_used = np.zeros(len(nodes), np.bool_)
-    for way_id, names in refs.items():
-        rows[way_id] = [row[name] for name in names]
-        is_used[rows[way_id]] = True
+    for names in refs.values():
+        is_used[[row[name] for name in names]] = True
     xy, frame, keys = _positions(nodes, is_used, origin, crs)
     ways: dict[str, Way] = {}
     for way_id, names in refs.items():
-        ways[way_id] = Way(way_id, names, xy[rows[way_id]], tags[way_id], keys)
+        ways[way_id] = Way(way_id, names, xy[[row[name] for name in names]], tags[way_id], keys)
     return ways, frame
 
 
