@@ -139,7 +139,7 @@ class RecordedDrive:
     def _choose(self, topic: str | None) -> str:
         """Return the topic to read. Raises: DataError unless it is one with tracked objects."""
         connections = self._reader.connections
-        tracked = {connection.topic for connection in connections if connection.msgtype in TRACKED}
+        tracked: set[str] = {connection.topic for connection in connections if connection.msgtype in TRACKED}
         if topic in tracked:
             return topic
         topics = ", ".join(sorted(tracked))

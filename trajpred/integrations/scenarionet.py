@@ -178,7 +178,9 @@ def _times(content: dict[Any, Any], metadata: dict[Any, Any]) -> NDArray[np.floa
     stamps_ns = np.round(time * 1e9).astype(np.int64)
     step_s = regular_step_s(stamps_ns)
     regular = frame_steps(stamps_ns, len(stamps_ns)) * step_s
-    return regular if np.abs(time - regular).max() <= JITTER * step_s else time
+    if np.abs(time - regular).max() <= JITTER * step_s:
+        time = regular
+    return time
 
 
 def _names(content: dict[Any, Any], metadata: dict[Any, Any]) -> dict[str, str]:
