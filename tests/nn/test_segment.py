@@ -1,4 +1,4 @@
-"""segment_softmax against torch.softmax; stars against their definition."""
+"""segment_softmax against torch.softmax, means and stars against their definition."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from trajpred.nn import flatten_edges, flatten_stars, segment_softmax, star_edges
+from trajpred.nn.segment import segment_mean
 
 RECEIVER = torch.tensor([0, 0, 0, 2, 2, 5, 3, 3, 3, 3])
 NUM_RECEIVERS = 7  # 1, 4 and 6 have no edges
@@ -31,6 +32,12 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
     out = segment_softmax(score, torch.zeros(4096, dtype=torch.int64), 1)
     assert out.dtype == dtype
     torch.testing.assert_close(out.float(), torch.full((4096,), 1 / 4096))
+
+
+def test_mean_of_every_segment_is_0_without_rows() -> None:
+    values = torch.tensor([[1.0, 2], [3, 6], [7, 8]])
+    means = segment_mean(values, torch.tensor([0, 0, 2]), 4)
+    assert means.tolist() == [[2, 4], [0, 0], [7, 8], [0, 0]]
 
 
 @pytest.mark.parametrize("neighbors", range(9))

@@ -289,16 +289,21 @@ def test_missing_and_unknown_tracks_are_reported(tmp_path: Path) -> None:
     assert single.missing(scene("s", 3)) == []
 
 
-def test_problems_of_a_file_are_those_of_each_scenario(store_path: Path, tmp_path: Path) -> None:
-    kept, short, *others = ScenarioStore(store_path, "val")
+def test_incomplete_files_are_evaluated_and_reported(store_path: Path, tmp_path: Path) -> None:
+    store = ScenarioStore(store_path, "val")
+    kept, short, *others = list(store)
     forecasts = [constant_velocity(kept), constant_velocity(short, 30), random_forecast("unknown", 2)]
     write_predictions(tmp_path / "p.parquet", forecasts)
     predictor = FilePredictor(tmp_path / "p.parquet")
-    predictor([kept, short, *others])
+    found = evaluate(predictor, store, batch_size=2, progress=False)
+    whole = evaluate(load_predictor("constant_velocity"), store, progress=False)
+    assert found.metrics["focal"]["count"] == 1
+    assert found.scenarios == len(store)
+    assert found.metrics["all"]["count"] + found.missing["all"] == whole.metrics["all"]["count"]
     expected = {one.scenario_id: ["the scenario is not in the file"] for one in others}
     expected |= {short.scenario_id: ["30 steps are predicted instead of 60: predict all of them"]}
     expected |= {"unknown": ["is not in this split"]}
-    assert problems_of(predictor, ScenarioStore(store_path, "val").scenario_ids) == expected
+    assert problems_of(predictor, store.scenario_ids) == expected
 
 
 #: Modes of each sequence: distances in metres to the left of what the focal car does, and probabilities.

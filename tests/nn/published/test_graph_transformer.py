@@ -46,6 +46,12 @@ def test_errors(kind: type) -> None:
             kind(8, 8, heads)
 
 
+def test_edges_that_are_not_updated_stay() -> None:
+    e = torch.randn(E, 3)
+    layer = DwivediGraphTransformerEdgeLayer(DIM, DIM, 2, edge_dim=3, update_edges=False)
+    assert layer(torch.randn(N, DIM), EDGES, e)[1].equal(e)
+
+
 def test_clamped_scores_have_no_gradient() -> None:
     score = torch.tensor([-9.0, 1.0, 9.0], requires_grad=True)
     weight = clamped_softmax(score, torch.tensor([0, 0, 0]), 1)

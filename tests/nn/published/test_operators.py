@@ -232,6 +232,12 @@ def test_dropout_applies_in_training_only(operator: Operator) -> None:
     assert torch.equal(operator(module, *inputs), operator(module, *inputs))
 
 
+def test_each_dropout_of_gat_is_of_its_own_place() -> None:
+    for layer in GATEncoder(DIM, 2, 2, dropout=0.2, attention_dropout=0.3).layers:
+        assert layer.conv.dropout == 0.3
+        assert layer.dropout.p == layer.feed_forward[2].p == 0.2
+
+
 @pytest.mark.parametrize("conv", ["gat", "gatv2"])
 def test_the_duplicate_loop_of_the_published_star_changes_nothing(conv: str) -> None:
     operator = gat(conv, conv=conv)
