@@ -50,9 +50,8 @@ class Av2Check:
         if len(rows):
             metrics = score_joint(agents, rows)
             scenes = [rows[agents.scene[rows] == scene] for scene in np.unique(agents.scene[rows])]
-            self._compare(
-                {name: metrics[name] for name in JOINT}, [_joint(agents, scene) for scene in scenes]
-            )
+            ours = {name: metrics[name] for name in JOINT}
+            self._compare(ours, [_joint(agents, scene) for scene in scenes])
 
     def _compare(self, ours: dict[str, Any], theirs: list[list[float]]) -> None:
         """Keep both values; ``theirs`` are rows in the order of ``ours``, possibly followed by more."""

@@ -161,10 +161,7 @@ def check(
 
 
 def check_encoder(
-    bundle: Path,
-    model: Forecaster,
-    scenarios: Sequence[Scenario],
-    progress: bool = False,
+    bundle: Path, model: Forecaster, scenarios: Sequence[Scenario], progress: bool = False
 ) -> Check:
     """Compare tokens, poses and row order of ``bundle`` with those of ``model``, like :func:`check`."""
     encoder = OnboardEncoder(bundle)

@@ -20,9 +20,8 @@ from trajpred.errors import DataError, require, require_rows, within
 
 #: Smaller probabilities count as this, which bounds the cost of an excluded mode that comes true.
 MIN_PROBABILITY = 1e-12
-#: Lower bound of a fitted temperature.
+#: Bounds of a fitted temperature.
 MIN_TEMPERATURE = 1e-3
-#: Upper bound of a fitted temperature.
 MAX_TEMPERATURE = 1e3
 #: A class with fewer agents than this at a horizon shares the radius of all classes.
 MIN_COUNT = 100

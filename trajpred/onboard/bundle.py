@@ -31,21 +31,16 @@ from trajpred.features.config import (
 )
 from trajpred.features.lane_futures import MODES
 
-#: The file that describes everything else.
+#: The files besides the graphs.
 MANIFEST = "bundle.json"
-#: The file of inputs and outputs for testing other runtimes.
 EXAMPLE = "example.npz"
-#: The description for human readers.
 INTERFACE = "INTERFACE.md"
-#: The licence of the weights, if they ship with trajpred.
 LICENCE = "LICENSE"
-#: ``format`` in ``bundle.json``; other values are rejected.
+#: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
 FORMAT = "trajpred-bundle"
-#: ``version`` in ``bundle.json``; other values are rejected.
 VERSION = 2
-#: Limit on an unpacked file (bytes), against damaged or hostile bundles.
+#: Limits on an unpacked file and on the manifest (bytes), against damaged or hostile bundles.
 MAX_FILE_BYTES = 2**29
-#: Limit on the manifest (bytes), for the same reason.
 MAX_MANIFEST_BYTES = 2**22
 
 
@@ -75,25 +70,17 @@ class Signature(NamedTuple):
     outputs: tuple[Port, ...]
 
 
+_POINTS = f"per point {LANE_POINT.describe()}; boundaries from the point; own frame"
 _LANE = (
-    Port(
-        "points",
-        "float32",
-        ("L", "P", len(LANE_POINT)),
-        f"per point {LANE_POINT.describe()}; boundaries from the point; own frame",
-    ),
+    Port("points", "float32", ("L", "P", len(LANE_POINT)), _POINTS),
     Port("kind", "int64", ("L",), "0 vehicle, 1 bike, 2 bus lane, 3 crossing"),
     Port("is_intersection", "int64", ("L",), "0 or 1"),
     Port("marks", "int64", ("L", len(LANE_MARKS)), "left and right mark, an index of bundle.json"),
 )
 _LANE_TOKEN = Port("lane_token", "float32", ("L", "D"), "a lane segment on its own")
+_STATES = f"{HISTORY.describe()}; own frame; zeros at steps without observation"
 _AGENT = (
-    Port(
-        "history",
-        "float32",
-        ("A", "T", len(HISTORY)),
-        f"{HISTORY.describe()}; own frame; zeros at steps without observation",
-    ),
+    Port("history", "float32", ("A", "T", len(HISTORY)), _STATES),
     Port("object_type", "int64", ("A",), "an index of bundle.json"),
 )
 _AGENT_POSE = (
@@ -106,31 +93,16 @@ _LANE_POSE = (
     Port("lane_heading", "float32", ("L",), "rad, direction at the midpoint"),
     Port("lane_valid", "bool", ("L",), "False for padding"),
 )
-_TOPOLOGY = Port(
-    "lane_topology",
-    "int64",
-    ("L", "L"),
-    "relation of the column to the row: 1 successor, 2 predecessor, 3 left, 4 right neighbour; 0 none",
-)
-_EIGENVECTORS = Port(
-    "lane_eigenvectors",
-    "float32",
-    ("L", "W"),
-    "eigenvectors of the Laplacian of the lane topology (trajpred.data.geometry); zeros for padding",
-)
+_LINKS = "relation of the column to the row: 1 successor, 2 predecessor, 3 left, 4 right neighbour; 0 none"
+_TOPOLOGY = Port("lane_topology", "int64", ("L", "L"), _LINKS)
+_SPECTRUM = "eigenvectors of the Laplacian of the lane topology (trajpred.data.geometry); zeros for padding"
+_EIGENVECTORS = Port("lane_eigenvectors", "float32", ("L", "W"), _SPECTRUM)
 _MOTION = (
     Port("agent_velocity", "float32", ("A", 2), "m/s where last seen, own frame"),
     Port("agent_elapsed_s", "float32", ("A",), "s since last seen"),
 )
-_START = (
-    *_MOTION,
-    Port(
-        "agent_anchors",
-        "float32",
-        ("A", MODES, "S", 2),
-        "m, own frame: futures along the lanes, the most probable first (trajpred.features.lane_futures)",
-    ),
-)
+_PATHS = "m, own frame: futures along the lanes, the most probable first (trajpred.features.lane_futures)"
+_START = (*_MOTION, Port("agent_anchors", "float32", ("A", MODES, "S", 2), _PATHS))
 _SCENE_HEADING = Port("scene_heading", "float32", (), "rad, of the agent at the scene's origin")
 _STEP = Port("step_s", "float32", (), "s between steps")
 _TARGET = Port("target", "int64", ("B",), "rows of the agents to predict")

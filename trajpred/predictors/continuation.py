@@ -59,11 +59,8 @@ class Continuation:
     modules: tuple[str, ...] = field(default_factory=lambda: tuple(imported.values()))
 
     def __post_init__(self) -> None:
-        require(
-            0 < self.seconds <= 60,
-            "continue_s",
-            f"must be more than 0 and at most 60 seconds, is {self.seconds}",
-        )
+        outside = f"must be more than 0 and at most 60 seconds, is {self.seconds}"
+        require(0 < self.seconds <= 60, "continue_s", outside)
         step_s = _load(self.teacher, self.modules).step_s
         steps = self.seconds / step_s
         whole = f"must be a multiple of the teacher's {step_s:g} s, is {self.seconds:g}"

@@ -28,9 +28,8 @@ from trajpred.data.files import require_file
 from trajpred.data.forecast import SAME_PROBABILITY
 from trajpred.errors import DataError, require, require_rows
 
-#: The column of x coordinates.
+#: The columns of coordinates.
 X = "predicted_trajectory_x"
-#: The column of y coordinates.
 Y = "predicted_trajectory_y"
 #: The columns of the Argoverse 2 challenges.
 SCHEMA = pa.schema(

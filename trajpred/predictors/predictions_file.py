@@ -257,9 +257,8 @@ def require_scenes(predictor: Predictor, digests: Mapping[str, int]) -> None:
         names = of_other_scenes(member.file.digests, digests)
         if names:
             problem = f"was predicted for other scenes: {names}, but a different last observed second"
-            raise DataError(
-                f"{problem} or different positions; predict this store again", file=member.file.path
-            )
+            problem += " or different positions; predict this store again"
+            raise DataError(problem, file=member.file.path)
 
 
 def problems_of(predictor: Predictor, known: Sequence[str]) -> dict[str, list[str]]:

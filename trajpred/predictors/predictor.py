@@ -148,10 +148,9 @@ def _forked(job: Job, batches: Sequence[Sequence[int]], count: int) -> Iterator[
     try:
         pool = ProcessPoolExecutor(count, context, initializer=_start, initargs=(os.getpid(),))
     except OSError as error:
-        problem = (
-            f"no processes can be started ({error.strerror}): give 1, or more shared memory or open files"
-        )
-        raise DataError(problem, field="workers") from None
+        problem = f"no processes can be started ({error.strerror})"
+        advice = "give 1, or more shared memory or open files"
+        raise DataError(f"{problem}: {advice}", field="workers") from None
     others = {*multiprocessing.active_children()}
     waiting: deque[Future[tuple[list[Forecast], list[str]]]] = deque()
     warned = False

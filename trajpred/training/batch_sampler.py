@@ -30,14 +30,11 @@ WINDOW = 4096
 BATCHES_PER_GROUP = 8
 #: There are at most ``MAX_SLABS ** 2`` groups.
 MAX_SLABS = 8
-# Peak memory of a training step, fitted to measurements of the default model in float32.
-#: Bytes per padded pair of tokens.
+#: Peak memory of a training step per padded pair of tokens, agent and lane, and of the process itself, fitted
+#: to measurements of the default model in float32.
 PAIR_BYTES = 250
-#: Bytes per padded agent.
 AGENT_BYTES = 650_000
-#: Bytes per padded lane.
 LANE_BYTES = 100_000
-#: Bytes of the process itself.
 PROCESS_BYTES = 700_000_000
 #: Maximum number of mode tokens per agent in the decoder: six in each of two groups.
 DECODED_MODES = 12

@@ -107,9 +107,8 @@ def has_results(run: Path) -> bool:
     """Return whether a run's folder has the results of its best checkpoint."""
     try:
         facts = training_facts(read_checkpoint(run))
-        return any(
-            result.training.get("steps") == facts["steps"] for result in read_results(run / EVALUATION)
-        )
+        results = read_results(run / EVALUATION)
+        return any(result.training.get("steps") == facts["steps"] for result in results)
     except DataError:
         return False
 

@@ -74,12 +74,7 @@ def draw_entries(axes: Axes, view: View, entries: Sequence[Line2D], share: float
 
 
 def _draw_columns(
-    axes: Axes,
-    ink: Any,
-    entries: Sequence[Any],
-    most: int,
-    room: float,
-    corner: tuple[float, float],
+    axes: Axes, ink: Any, entries: Sequence[Any], most: int, room: float, corner: tuple[float, float]
 ) -> np.ndarray:
     """Draw a legend in as many columns (at ``most``) as fit in ``room`` (points); return its size ``[2]``.
 

@@ -21,9 +21,8 @@ from trajpred.viz.view import View, add_lines, add_polygons, legend_marker
 DOUBLE_GAP = 0.85
 #: Lanes shorter than this on paper (points) get no arrow.
 MIN_ARROW_LANE = 22.0
-#: Length of the arrow on a lane (points).
+#: Length and width of the arrow on a lane (points).
 ARROW_LENGTH = 5.0
-#: Width of the arrow on a lane (points).
 ARROW_WIDTH = 3.6
 #: Names of ``TINTS`` in the legend.
 TINT_NAMES = ("bus lane", "bicycle lane", "intersection")
