@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import ROOT, SAMPLE, error_of, output_of, rejects, run
+from tests.conftest import SAMPLE, error_of, output_of, rejects, run
 from tests.integrations.map_files import town
 from trajpred.cli.info import describe
 from trajpred.model.checkpoint import CONFIG, read_checkpoint
@@ -79,14 +79,6 @@ def test_a_model_of_ones_own_classes_is_described_without_them(tmp_path: Path) -
     assert rows["model"] == "SceneEncoder with OwnDecoder, 0.2 M parameters"
     assert rows["futures"] == shipped["futures"]
     assert rows["steps"] == shipped["steps"]
-
-
-@pytest.mark.parametrize(
-    ("what", "problem"),
-    [("no-such-thing", "no split holds scenario"), (str(ROOT / "LICENSE"), "is not a store, ")],
-)
-def test_anything_else_is_one_sentence(what: str, problem: str, store: Path) -> None:
-    rejects(problem, describe, what, store)
 
 
 def test_folders_like_those_of_a_data_set_are_none(tmp_path: Path) -> None:

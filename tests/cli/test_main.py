@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, error_of, output_of, run
+from tests.conftest import ROOT, SAMPLE, error_of, output_of, run
 from trajpred.cli.main import COMMANDS, make_app
 from trajpred.data import environment
 from trajpred.errors import DataError
@@ -131,7 +131,23 @@ def test_options_are_read_in_every_spelling(line: list[str], expected: dict[str,
         ("evaluate --out folder", "--out: must end in .parquet, .json, .md, is folder"),
         ("predict --out predictions.csv", "must end in .parquet"),
         ("explore --raw a.osm --store b", "--store: cannot be combined with --raw"),
+        ("info no-such-thing", "no split holds scenario 'no-such-thing'"),
+        (f"info {ROOT / 'LICENSE'}", "is not a store, "),
         ("visualize --scenario zz cd", "no split holds scenario 'zz'"),
+        ("visualize --raw nowhere", "no such file or folder"),
+        (f"visualize --raw {SAMPLE.parent}", "it is not a single scenario either"),
+        (f"visualize --raw {SAMPLE} --split training", "has no split 'training', only"),
+        (f"visualize --raw {SAMPLE} --store folder", "--store: cannot be combined with --raw"),
+        ("visualize --scenario nothing.json", "nothing.json"),
+        ("visualize --without AV", "needs --checkpoint"),
+        ("visualize --checkpoint lane_following --show joint", "has no joint futures"),
+        ("visualize --checkpoint constant_velocity --without AV --out a.gif", "only with pictures"),
+        ("visualize --checkpoint x --show updates", "--show: updates works only with the web"),
+        ("visualize --checkpoint lane_following --show attention", "'attention': is not reported by lane"),
+        ("visualize --out a.webm", "--out: must be a folder or end in .png, .pdf, .svg, .gif, .mp4"),
+        ("visualize --view inf", "--view: must be finite, and the radius positive"),
+        ("visualize --view 1 2 3", "--view: must be a single radius"),
+        ("visualize --paper-mm 5", "Must be >= 20"),
     ],
 )
 def test_mistakes_get_one_sentence(

@@ -12,13 +12,11 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SAMPLE, error_of, output_of, run
 from trajpred.evaluation import Evaluation, read_results
-from trajpred.store import ScenarioStore
 
 COORDINATES = ("predicted_trajectory_x", "predicted_trajectory_y")
 #: A scenario of Argoverse 2's own validation split.
@@ -103,24 +101,6 @@ def test_updates_are_scored(store: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert set(change) == {0.0}, "of a single mode"
     for pair in (files[0::2], files[1::2]):
         assert "mode displacement against lane_following" in output_of(capsys, "compare", "--results", *pair)
-
-
-def test_the_tables_of_a_file_without_focal_tracks_are_reported(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    at = ["--store", store]
-    path = tmp_path / "others.parquet"
-    table = tmp_path / "table.md"
-    assert run("predict", *at, "--joint", "--agents", "scored", "--out", path) == 0
-    rows = pq.read_table(path)
-    focal = [scenario.focal_id for scenario in ScenarioStore(store, "val")]
-    pq.write_table(rows.filter(~pc.field("track_id").isin(focal)), path)
-    against = ["--against", "lane_following", "--out", table]
-    out = output_of(capsys, "evaluate", *at, "--checkpoint", path, *against)
-    assert re.search(r"others.parquet against lane_following, \d+ moving agents that both predict", out)
-    assert "others.parquet: 5 scenarios, K = 6" in out
-    assert "(focal: 5, " in out
-    assert table.read_text() in out
 
 
 def test_results_say_that_six_of_twelve_modes_are_scored(
@@ -225,12 +205,6 @@ def test_the_test_split_with_futures_is_scored_by_seconds_of_history(
         assert run("stress", "--store", store, "--checkpoint", "argoverse-nano", *options) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
-    for title in (
-        "argoverse-nano, joint: joint futures",
-        "focal agents, perturbed scenarios",
-        "scored agents, perturbed scenarios",
-    ):
-        assert f"**{title}**" in printed[1]
     assert re.findall(r"history of (\d) s: joint futures", printed[1]) == ["1", "3"]
     by_history = printed[1].split("**scored agents, perturbed scenarios**")[1].split("**")[0]
     assert re.findall(r"history of (\d) s \|", by_history) == ["1", "3"]

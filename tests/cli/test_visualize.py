@@ -128,6 +128,9 @@ def test_unreadable_scenarios_are_passed_over(tmp_path: Path, capsys: pytest.Cap
     assert run("visualize", "--raw", raw, "--out", page) == 1
     assert VAL[0] in page.read_text()
     assert VAL[1] not in page.read_text()
+    unknown = ["--checkpoint", "constant_velocity", "--without", "x", "--limit", 1]
+    assert run("visualize", "--raw", raw, "--out", out, *unknown) == 1
+    assert "'x' is not in scenario" in capsys.readouterr().err
 
 
 def test_code_for_scripts_reads_what_was_chosen(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,33 +195,3 @@ def test_out_is_a_file_or_of_several_scenarios_a_folder(store: Path, tmp_path: P
     assert sorted(path.name for path in (tmp_path / "several").iterdir()) == [
         f"{name}.svg" for name in VAL[:2]
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--raw nowhere", "no such file or folder"),
-        (f"--raw {SAMPLE.parent}", "it is not a single scenario either"),
-        (f"--raw {SAMPLE} --split training", "has no split 'training', only"),
-        (f"--raw {SAMPLE} --store folder", "--store: cannot be combined with --raw"),
-        ("--scenario nothing.json", "nothing.json"),
-        ("--without AV", "needs --checkpoint"),
-        ("--checkpoint lane_following --show joint", "has no joint futures"),
-        ("--checkpoint constant_velocity --without x --limit 1", "'x' is not in scenario"),
-        ("--checkpoint constant_velocity --without AV --out a.gif", "only with pictures"),
-        ("--checkpoint constant_velocity --show updates", "--show: updates works only with the web"),
-        ("--checkpoint constant_velocity --show attention", "'attention': is not reported by const"),
-        ("--out a.webm", "--out: must be a folder or end in .png, .pdf, .svg, .gif, .mp4"),
-        ("--view inf", "--view: must be finite, and the radius positive"),
-        ("--view 1 2 3", "--view: must be a single radius"),
-        ("--paper-mm 5", "Must be >= 20"),
-    ],
-)
-def test_mistakes_get_one_sentence(
-    store: Path, tmp_path: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args: list[object] = [*words.split()]
-    args += [] if "--raw" in args else ["--store", store]
-    assert run("visualize", *([] if "--out" in args else ["--out", tmp_path / "out"]), *args) in (1, 2)
-    [error] = capsys.readouterr().err.splitlines()
-    assert message in error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,9 +15,9 @@ from tests.conftest import output_of, rejects, run
 from tests.evaluation.predictors import ChangedStore, Scattered, ScatteredJoint
 from trajpred import to_av2
 from trajpred.data import environment
-from trajpred.errors import DataError
 from trajpred.evaluation import agents, av2_check, evaluate
 from trajpred.evaluation.av2_check import agrees_with_av2
+from trajpred.evaluation.report import tables
 from trajpred.metrics import displacement
 from trajpred.store import ScenarioStore
 
@@ -46,19 +45,18 @@ def test_agents_without_a_forecast_are_missing(store: ScenarioStore) -> None:
     assert found.metrics["focal"] == {"count": 0}
     assert found.missing["focal"] == len(omitted) <= found.missing["scored"] <= found.missing["all"]
     assert len(found.per_scenario["focal"]) == 0
+    assert tables(found)[0].title == "scattered: 5 scenarios, K = 1"
     whole = evaluate(Scattered(), store, progress=False).metrics["all"]["count"]
     assert found.metrics["all"]["count"] + found.missing["all"] == whole
 
 
-def test_split_without_futures_is_rejected(store_path: Path) -> None:
-    with pytest.raises(DataError, match="no scenario with a future"):
-        evaluate(Scattered(), ScenarioStore(store_path, "test"), progress=False)
-
-
-def test_futures_that_a_model_continued_are_not_scored(store: ScenarioStore) -> None:
-    message = "no scenario of split 'val' has a recorded future.*continued is never scored: evaluate a split"
+def test_only_recorded_futures_are_scored(store: ScenarioStore) -> None:
+    """A split without futures, and one whose futures were all continued by a model."""
+    test = ScenarioStore(store.path, "test")
+    rejects("no scenario with a future", evaluate, Scattered(), test, progress=False)
     continued = ChangedStore(store, lambda scenario: replace(scenario, continued=scenario.num_future))
-    rejects(message, lambda: evaluate(Scattered(), continued, progress=False))
+    message = "no scenario of split 'val' has a recorded future.*continued is never scored: evaluate a split"
+    rejects(message, evaluate, Scattered(), continued, progress=False)
 
 
 @pytest.mark.parametrize("modes", [6, 20])

@@ -242,10 +242,8 @@ def test_a_drive_without_a_readable_message_leaves_an_earlier_result(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--bundle nowhere", "make one with trajpred export --out nowhere"),
         ("--bundle empty", "not a bundle"),
         ("--bundle BUNDLE --scenario 0012", "0012"),
-        ("--bundle BUNDLE --out film.avi", ".gif, .mp4 or .jsonl"),
         ("GIVEN --out a.gif", "--out: must end in .mcap or .jsonl"),
         ("GIVEN --topic /clock", f"must be one of these, is '/clock': {TOPIC}"),
         ("GIVEN --frame odom", "objects are in 'map', the map is in 'odom'"),

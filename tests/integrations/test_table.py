@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import error_of, output_of, rejects, run
+from tests.conftest import error_of, output_of, run
 from tests.integrations.map_files import commonroad, lanelet2
 from tests.integrations.recordings import write_ind
 from trajpred import Scenario, resample
@@ -334,23 +334,6 @@ def test_mistakes_end_in_a_sentence_with_the_figure(
     sentences = [str(warning.message) for warning in said] + [problem]
     assert re.search(sentence, " | ".join(sentences)), sentences
     assert len(sentences) < 4
-
-
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [
-        (["track=id", "time=t", "x=x", "y=y"], "time=t lacks its unit; units: s, ms, us, ns, iso, 25hz"),
-        (["track=id", "time=t:s", "x=x", "y=y", "heading=h"], "heading=h lacks its unit; units: rad, deg"),
-        (["track=id", "time=t:s", "x=x:feet", "y=y"], "'feet' is not a unit of x; units: m, km, cm, mm, ft"),
-        (["track=id", "time=t:s", "x=x"], "lacks y; it has track, time, x"),
-        (["id", "time=t:s"], "'id' must be ROLE=COLUMN or ROLE=COLUMN:UNIT"),
-        (["speed=v"], "'speed=v' must be ROLE=COLUMN or ROLE=COLUMN:UNIT with a role of recording, track"),
-        ([], "or --preset must be given"),
-    ],
-)  # fmt: skip
-def test_incomplete_mappings_are_one_sentence(columns: list[str], sentence: str) -> None:
-    caught = rejects(re.escape(sentence), TableOptions, columns=tuple(columns))
-    assert caught.field == "columns"
 
 
 def test_broken_recordings_are_reported_and_the_rest_is_prepared(tmp_path: Path) -> None:

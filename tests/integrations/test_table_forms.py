@@ -203,6 +203,10 @@ def changed(column: int, row: int, value: str) -> str:
     return "\n".join(lines)
 
 
+TABLE = text(rows())
+FIELD = "'columns': .*"
+
+
 @pytest.mark.parametrize(
     ("table", "columns", "sentence"),
     [
@@ -211,18 +215,25 @@ def changed(column: int, row: int, value: str) -> str:
         (changed(1, 9, ""), COLUMNS, "'t': is missing or no number: row 9"),
         (changed(1, 9, "-31e6"), COLUMNS, r"'t': is a day .* row 9 \(track '0.000000', time -31000000 s\)"),
         (changed(1, 9, "1.7e9"), COLUMNS, "'t': is a day or more away from the others, .*: row 9"),
-        (text(rows()).rstrip().replace("id,", "kind,id,").replace("\n", "\nä,"), (*COLUMNS, "type=kind"),
+        (TABLE.rstrip().replace("id,", "kind,id,").replace("\n", "\nä,"), (*COLUMNS, "type=kind"),
          "'rows': have text that is not UTF-8"),
-        (text(rows()).replace("X", "Länge", 1), ("track=id", "time=t:s", "x=Länge", "y=Y"),
+        (TABLE.replace("X", "Länge", 1), ("track=id", "time=t:s", "x=Länge", "y=Y"),
          "'rows': have text that is not UTF-8"),
-        (text(rows()), (*COLUMNS, "vx=vx"), "has vx without vy"),
-        (text(rows()), (*COLUMNS, "x=Y"), "states x twice"),
-        (text(rows()), ("track=id", "time=t:s:ms", "x=X", "y=Y"), "time=t has several units, such as ms"),
-        (text(rows()), ("track=id", "time=t:0hz", "x=X", "y=Y"), "'0hz' is not a unit of time"),
-        (text(rows()), ("track=id", "time=t:1..2hz", "x=X", "y=Y"), "'1..2hz' is not a unit of time"),
-        (text(rows()), ("track=id", "time=t:s", "x=X:corner", "y=Y"), "x=X:corner needs length=COLUMN"),
-        (text(rows()), ("track=id", "time=t:{vx}hz", "x=X", "y=Y"), "'vx': must be a rate of frames above 0"),
-        (text(rows()).replace("id,", "kind,id,").replace("\n0", "\nAuto,0").replace("\n1", "\nRad,1")
+        (TABLE, ("track=id", "time=t", "x=X", "y=Y"), f"{FIELD}time=t lacks its unit; units: s, ms, us, ns"),
+        (TABLE, (*COLUMNS, "heading=h"), f"{FIELD}heading=h lacks its unit; units: rad, deg"),
+        (TABLE, (*COLUMNS[:3], "y=Y:feet"), f"{FIELD}'feet' is not a unit of y; units: m, km, cm, mm, ft"),
+        (TABLE, COLUMNS[:3], f"{FIELD}lacks y; it has track, time, x"),
+        (TABLE, ("id", "time=t:s"), f"{FIELD}'id' must be ROLE=COLUMN or ROLE=COLUMN:UNIT"),
+        (TABLE, ("speed=v",), f"{FIELD}'speed=v' must be ROLE=COLUMN .* with a role of recording, track"),
+        (TABLE, (), f"{FIELD}or --preset must be given"),
+        (TABLE, (*COLUMNS, "vx=vx"), "has vx without vy"),
+        (TABLE, (*COLUMNS, "x=Y"), "states x twice"),
+        (TABLE, ("track=id", "time=t:s:ms", "x=X", "y=Y"), "time=t has several units, such as ms"),
+        (TABLE, ("track=id", "time=t:0hz", "x=X", "y=Y"), "'0hz' is not a unit of time"),
+        (TABLE, ("track=id", "time=t:1..2hz", "x=X", "y=Y"), "'1..2hz' is not a unit of time"),
+        (TABLE, ("track=id", "time=t:s", "x=X:corner", "y=Y"), "x=X:corner needs length=COLUMN"),
+        (TABLE, ("track=id", "time=t:{vx}hz", "x=X", "y=Y"), "'vx': must be a rate of frames above 0"),
+        (TABLE.replace("id,", "kind,id,").replace("\n0", "\nAuto,0").replace("\n1", "\nRad,1")
          .replace("\n2", "\nRad,2").replace("\n3", "\nRad,3"), (*COLUMNS, "type=kind"),
          "'kind': has only unknown classes, 'Auto', 'Rad'; state their types: type=kind:Auto=TYPE"),
         ("\n<fcd-export>\n  <timestep/>\n", COLUMNS, "'rows': are XML, HTML or JSON: save the file as CSV"),

@@ -130,15 +130,13 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(fault, 200, self.server.rewrite(page))
         else:
             time.sleep(self.server.delay_s)
-            self.send_object(fault, self.server.objects.get(key))
-
-    def send_object(self, fault: str, stored: Stored | None) -> None:
-        if stored is None:
-            self.answer(fault, 404, b"<Error><Code>NoSuchKey</Code></Error>")
-        elif not stored.public:
-            self.answer(fault, 403, b"<Error><Code>AccessDenied</Code></Error>")
-        else:
-            self.answer(fault, 200, stored.body, stored.tag)
+            stored = self.server.objects.get(key)
+            if stored is None:
+                self.answer(fault, 404, b"<Error><Code>NoSuchKey</Code></Error>")
+            elif not stored.public:
+                self.answer(fault, 403, b"<Error><Code>AccessDenied</Code></Error>")
+            else:
+                self.answer(fault, 200, stored.body, stored.tag)
 
     def answer(self, fault: str, status: int, body: bytes, tag: str = "none") -> None:
         half = len(body) // 2
