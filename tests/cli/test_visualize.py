@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tests.conftest import SAMPLE, error_of, run
+from tests.conftest import SAMPLE, error_of, output_of, run
 from tests.store.scenarios import made
 from trajpred.cli.scenarios import choose
 from trajpred.cli.training_report import _advise
@@ -29,15 +29,6 @@ from trajpred.sources.windows import Windows
 from trajpred.store import ScenarioStore
 
 VAL = [one.name for one in discover(SAMPLE)["val"]]
-
-
-@pytest.fixture(scope="module")
-def results(store: Path) -> Path:
-    """Evaluations of constant_velocity and of lane_following, in this order."""
-    path = store.parent / "results.json"
-    models = ["--checkpoint", "constant_velocity", "--against", "lane_following"]
-    assert run("evaluate", "--store", store, *models, "--out", path) == 0
-    return path
 
 
 def picture(folder: Path, *args: object, scenario: str = VAL[0]) -> Any:
@@ -102,15 +93,18 @@ def test_a_missing_film_encoder_is_reported_before_anything_is_made(
 
 
 def test_the_worst_of_an_evaluation_are_drawn(
-    store: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    results = tmp_path / "results.json"
+    models = ["--checkpoint", "constant_velocity", "--against", "lane_following"]
+    output_of(capsys, "evaluate", "--store", store, *models, "--out", results)
     found = {one["predictor"]: one["per_scenario"]["focal"] for one in json.loads(results.read_text())}
     for asked, limit in (("lane_following", 2), (None, 1)):
         scores = found[asked or "constant_velocity"]
         ranked = sorted(zip(scores["minFDE6"], scores["scenario_id"], strict=True), reverse=True)[:limit]
-        given = ["--scenario", results, "--limit", limit, "--out", tmp_path]
-        assert run("visualize", "--store", store, *given, *(["--checkpoint", asked] if asked else [])) == 0
-        caption, *paths = capsys.readouterr().out.splitlines()
+        options = ["--scenario", results, "--limit", limit, "--out", tmp_path]
+        options += ["--checkpoint", asked] if asked else []
+        caption, *paths = output_of(capsys, "visualize", "--store", store, *options).splitlines()
         assert [Path(path).stem for path in paths] == [name for _, name in ranked]
         assert caption.endswith("by minFDE6: " + " to ".join(f"{score:.2f}" for score, _ in ranked))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from tests.model.small import saved
 from trajpred.errors import DataError
@@ -40,26 +39,20 @@ def test_fit_is_stored_with_the_weights_and_applied(store: ScenarioStore, tmp_pa
     assert again.temperature == pytest.approx(found.temperature), "a second calibration starts anew"
 
 
-def of_parts(flattened: Sequence[bool], count: int = 200) -> tuple[Sample, NDArray[np.int64]]:
-    """Agents of three parts: two modes of 0.9 and 0.1, one of which is the best in each of the parts.
-
-    Where a part is ``flattened``, the second mode is the best in half of the cases; elsewhere never.
-    """
-    part = np.repeat(np.arange(3), count)
-    best = np.where(np.array(flattened)[part], np.arange(len(part)) % 2, 0)
-    probability = np.tile([0.9, 0.1], (len(part), 1))
-    score = 1.0 + part[:, None].astype(float)
-    return Sample(probability, best, score, np.zeros(len(part), np.int64)), part
-
-
 @pytest.mark.parametrize(
     ("flattened", "kept"),
     [((True, True, False), True), ((True, False, True), False)],
     ids=["accepted although the reported part gets worse", "rejected although it would get better"],
 )
 def test_the_reported_part_decides_nothing(flattened: Sequence[bool], kept: bool) -> None:
-    """Even odds make the fitted temperature the largest; the reported likelihood is that of the choice."""
-    sample, part = of_parts(flattened)
+    """Two modes of 0.9 and 0.1; the second is the best in half of a flattened part, elsewhere never.
+
+    Even odds make the fitted temperature the largest; the reported likelihood is that of the choice.
+    """
+    part = np.repeat(np.arange(3), 200)
+    best = np.where(np.array(flattened)[part], np.arange(600) % 2, 0)
+    probability = np.tile([0.9, 0.1], (600, 1))
+    sample = Sample(probability, best, 1.0 + part[:, None].astype(float), np.zeros(600, np.int64))
     found = _fit(sample, part, np.array([1.0]), 0.9)
     assert (found.temperature > 100) == kept
     assert (found.temperature == 1.0) == (not kept)

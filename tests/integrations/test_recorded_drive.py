@@ -14,7 +14,6 @@ from mcap.reader import make_reader
 from mcap.writer import Writer as McapWriter
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_types_from_idl, get_typestore
-from rosbags.typesys.store import Typestore
 
 from tests.conftest import rejects
 from tests.integrations.drives import TOPIC, as_bag, assert_read, tracked, write_drive, write_messages
@@ -266,18 +265,13 @@ def recorded_idl() -> str:
     return "".join(sections)
 
 
-def earlier_types() -> Typestore:
-    types = get_typestore(Stores.ROS2_HUMBLE)
-    for text in IDL:
-        types.register(get_types_from_idl(re.sub("#.*", "", text)))
-    return types
-
-
 @pytest.mark.parametrize("encoding", ["ros2idl", "ros2msg", ""])
 def test_the_earlier_layout_is_read_by_its_own_definition(
     scenario: Scenario, recording: Path, tmp_path: Path, encoding: str
 ) -> None:
-    types = earlier_types()
+    types = get_typestore(Stores.ROS2_HUMBLE)
+    for definition in IDL:
+        types.register(get_types_from_idl(re.sub("#.*", "", definition)))
     text = {"ros2idl": recorded_idl(), "ros2msg": types.generate_msgdef(EARLIER, ros_version=2)[0], "": ""}
 
     def serialized(data: bytes) -> bytes:

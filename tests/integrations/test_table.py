@@ -44,11 +44,6 @@ def windows(raw: Path, options: TableOptions) -> list[RawScenario]:
     return [window for recording in found for window in recording.windows]
 
 
-def start_s(window: RawScenario) -> float:
-    """Return when a window begins, as its name says in steps of 0.1 s."""
-    return int(window.name.rpartition("_")[2]) / 10
-
-
 def by_hand(rows: np.ndarray, rate: float, start_s: float) -> Scenario:
     """Cut the window at ``start_s`` out of rows of track, frame, x, y, vx, vy, heading."""
     first = np.ceil(start_s * rate - 1e-6)
@@ -110,7 +105,8 @@ def test_ind_is_the_source_by_hand(tmp_path: Path) -> None:
     assert [window.name for window in splits["val"]] == ["00_00285"]
     for window in (*splits["train"][::4], *splits["val"]):
         scenario = SOURCE.scenario(window, options)
-        require_equal(scenario, by_hand(states, 25.0, start_s(window)))
+        tenths = int(window.name.rpartition("_")[2])
+        require_equal(scenario, by_hand(states, 25.0, tenths / 10))
         assert (scenario.num_observed, scenario.num_steps) == (50, 110)
         for name, code in zip(scenario.tracks.track_id, scenario.tracks.object_type, strict=True):
             kind = ("vehicle", "vehicle", "cyclist", "pedestrian", "vehicle")[int(name) % 5]

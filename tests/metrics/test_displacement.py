@@ -189,15 +189,10 @@ def test_of_equal_joint_modes_the_likelier_counts(probability: tuple[float, floa
     """Final errors of 3 and 1 m in the first joint mode, of 2 and 2 m in the second; 20 m apart."""
     path = torch.tensor([[3.0, 2.0], [21.0, 22.0]])[..., None, None] * torch.tensor([1.0, 0.0])
     target = torch.tensor([[[0.0, 0.0]], [[20.0, 0.0]]])
-    metrics = metrics_of_scene(path, torch.tensor([probability]), target)
+    scene = torch.zeros(2, dtype=torch.int64)
+    metrics = joint_metrics(path, torch.tensor([probability]), target, all_valid(target), scene)
     assert metrics["actorMR"].item() == misses
     assert metrics["avgBrierMinFDE"].item() == pytest.approx(2.0 + 0.2**2)
-
-
-def metrics_of_scene(path: Tensor, probability: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """The joint metrics of agents that are all in one scene and always visible."""
-    scene = torch.zeros(len(path), dtype=torch.int64)
-    return joint_metrics(path, probability, target, all_valid(target), scene)
 
 
 RANDOM = np.random.default_rng(0)

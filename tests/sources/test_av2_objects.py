@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from av2.datasets.motion_forecasting.scenario_serialization import load_argoverse_scenario_parquet
@@ -16,16 +15,10 @@ from trajpred import LaneMap, from_av2, to_av2
 from trajpred.sources.argoverse2 import read_scenario
 
 
-def load(folder: Path) -> tuple[Any, Any]:
-    """Read a scenario folder with av2's own loaders."""
-    tracks = next(folder.glob("scenario_*.parquet"))
-    lanes = next(folder.glob("log_map_archive_*.json"))
-    return load_argoverse_scenario_parquet(tracks), ArgoverseStaticMap.from_json(lanes)
-
-
 def test_av2_objects_equal_what_our_reader_reads_and_return_unchanged(sample_folders: list[Path]) -> None:
     for folder in sample_folders[::4]:
-        theirs, their_map = load(folder)
+        theirs = load_argoverse_scenario_parquet(next(folder.glob("scenario_*.parquet")))
+        their_map = ArgoverseStaticMap.from_json(next(folder.glob("log_map_archive_*.json")))
         scenario = from_av2(theirs, their_map)
         ours = read_scenario(folder)
         # av2 keeps no centrelines: it computes them from the boundaries.

@@ -163,6 +163,7 @@ def test_a_scenario_is_found_by_an_unambiguous_start_of_its_id(sample_store: Pat
 def test_the_store_is_in_the_users_cache_if_the_repository_is_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Or in a temporary folder; nobody is asked for a home where the store of the sample is not needed."""
     raw = tmp_path / "sample"
     raw.mkdir()
     assert store_of_sample(raw) == tmp_path / "store"
@@ -171,24 +172,10 @@ def test_the_store_is_in_the_users_cache_if_the_repository_is_read_only(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert store_of_sample(raw).is_relative_to(tmp_path / ".cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store_of_sample(raw).is_relative_to(tmp_path / "xdg")
-    (tmp_path / "store").mkdir()
-    assert store_of_sample(raw) == tmp_path / "store"
-
-
-def test_without_a_home_the_store_is_in_a_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody is asked for a home where the store of the sample is not needed."""
-    raw = tmp_path / "sample"
-    raw.mkdir()
     temporary = tmp_path / "temporary"
-    monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(temporary))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    (tmp_path / "file").touch()
     for home in (tmp_path / "file", tmp_path / "file" / "inside"):
-        (tmp_path / "file").touch()
         monkeypatch.setattr(Path, "home", lambda home=home: home)
         assert store_of_sample(raw).is_relative_to(temporary)
 
@@ -197,6 +184,10 @@ def test_without_a_home_the_store_is_in_a_temporary_folder(
 
     monkeypatch.setattr(Path, "home", homeless)
     assert store_of_sample(raw).is_relative_to(temporary)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert store_of_sample(raw).is_relative_to(tmp_path / "xdg")
+    (tmp_path / "store").mkdir()
+    assert store_of_sample(raw) == tmp_path / "store"
     temporary.touch()
     monkeypatch.setattr("trajpred.store.sample.sample_store", lambda: temporary / "store")
     rejects(r"and give --data\.store", require_sample_store, "--data.store")
