@@ -307,7 +307,11 @@ def data(*, raw: Path = SAMPLE_RAW, repeats: PositiveInt = 10) -> Figures:
 
 def _mean(work: Callable[[Path], object], folders: list[Path], repeats: int) -> float:
     """Return the mean over ``folders`` of the median CPU time of ``work``, in ms."""
-    return statistics.mean(median_ms(partial(work, folder), repeats)[0] for folder in folders)
+    times = []
+    for folder in folders:
+        cpu, _ = median_ms(partial(work, folder), repeats)
+        times.append(cpu)
+    return statistics.mean(times)
 
 
 def _reading(folders: list[Path], repeats: int) -> Figures:

@@ -141,7 +141,9 @@ def ship(
         precision = f"half precision, which {_effect(change, original, result)}"
     file = f"{size / 1e6:.1f} MB in {precision}"
     model = Forecaster.from_pretrained(name)
-    joint = _evaluate(name, rows, joint=True) if model.decoder.joint else None
+    joint = None
+    if model.decoder.joint:
+        joint = _evaluate(name, rows, joint=True)
     card = model_card(name, model, [baseline, result], joint, note=note, file=file)
     (pretrained.FOLDER / f"{name}.md").write_text(card, encoding="utf-8")
     return f"{pretrained.FOLDER / name}.pt: {file}"

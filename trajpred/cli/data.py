@@ -47,8 +47,13 @@ def download(
     require_writable(out, folder=True)
     from trajpred.sources.download import download as fetch
 
-    places = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
-    mirror: dict[str, Any] = {name: place for name, place in places.items() if place is not None}
+    mirror: dict[str, Any] = {}
+    if endpoint is not None:
+        mirror["endpoint"] = endpoint
+    if bucket is not None:
+        mirror["bucket"] = bucket
+    if prefix is not None:
+        mirror["prefix"] = prefix
     done = fetch(out, splits=split or SPLITS, limit=limit, workers=workers, **mirror)
     print(f"{done.fetched} files fetched ({done.fetched_bytes / 1e9:.2f} GB), {done.kept} kept")
     if done.failed:

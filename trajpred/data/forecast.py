@@ -164,10 +164,16 @@ class Forecast:
     @property
     def arrays(self) -> dict[str, Any]:
         """The arrays by name, without the scales if there are none."""
-        names = ["track_id", "trajectory", "probability", "heading", "speed"]
+        arrays: dict[str, Any] = {
+            "track_id": self.track_id,
+            "trajectory": self.trajectory,
+            "probability": self.probability,
+            "heading": self.heading,
+            "speed": self.speed,
+        }
         if self.scale is not None:
-            names.append("scale")
-        return {name: getattr(self, name) for name in names}
+            arrays["scale"] = self.scale
+        return arrays
 
     @property
     def is_joint(self) -> bool:

@@ -61,16 +61,18 @@ class Plausibility(NamedTuple):
             tracks.valid[:, now] & np.isin(tracks.object_type, DRIVERS) & (norm(velocity) > DRIVING_SPEED)
         )
         rows = np.flatnonzero(is_moving)
+        has_map = len(lane_map) > 0
         on_lane = lane_map.carries(tracks.position[rows, now], velocity[rows])
         velocities = compared_velocities(tracks.position, tracks.velocity, tracks.valid, step_s)
         is_odd, is_compared = contradicting(*velocities)
+        moving = len(rows) if has_map else 0
         second = max(1, round(1 / step_s))
         seen_before = tracks.valid[:, max(now - second, 0) : now + 1].any(axis=1)
         passing = seen_before & tracks.valid[:, now + 1 : now + 1 + second].any(axis=1)
         unplaced = passing & ~tracks.valid[:, now]
         return cls(
             on_lane=int(on_lane.sum()),
-            moving=len(rows) if len(lane_map) else 0,
+            moving=moving,
             contradicting=int(is_odd.sum()),
             compared=int(is_compared.sum()),
             unplaced=int(unplaced.sum()),

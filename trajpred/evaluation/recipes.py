@@ -63,7 +63,9 @@ def _by_place(runs: Sequence[tuple[Evaluation, Path]]) -> dict[str, list[Evaluat
     Raises: DataError if the files are equal.
     """
     for name_of in (lambda file: file.parent, lambda file: file):
-        placed = {f"{result.recipe} ({name_of(file)})": [result] for result, file in runs}
+        placed: dict[str, list[Evaluation]] = {}
+        for result, file in runs:
+            placed[f"{result.recipe} ({name_of(file)})"] = [result]
         if len(placed) == len(runs):
             return placed
     names = " and ".join(result.predictor for result, _ in runs)

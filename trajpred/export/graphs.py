@@ -137,7 +137,9 @@ class Scene(Stage):
         place = {"agent": agents.long().cumsum(0) - 1, "lane": lanes.long().cumsum(0) - 1}
         outputs: list[Tensor] = []
         for port, value in zip(self.signature.inputs, inputs, strict=True):
-            real = place["agent"].index_select(0, value) if port.name == "target" else value
+            real = value
+            if port.name == "target":
+                real = place["agent"].index_select(0, value)
             for axis, size in enumerate(port.shape):
                 if size in rows:
                     real = real.index_select(axis, rows[size])

@@ -53,9 +53,14 @@ def _state(state: Element) -> tuple[int, list[float]]:
 
 def _value(state: Element, name: str) -> float:
     """Return an exact value, or the middle of an interval; NaN without either."""
-    texts = [state.findtext(f"{name}/{part}") for part in ("exact", "intervalStart", "intervalEnd")]
-    numbers = [as_number(text, name) for text in texts if text is not None]
-    return sum(numbers) / len(numbers) if numbers else np.nan
+    numbers: list[float] = []
+    for part in ("exact", "intervalStart", "intervalEnd"):
+        text = state.findtext(f"{name}/{part}")
+        if text is not None:
+            numbers.append(as_number(text, name))
+    if not numbers:
+        return np.nan
+    return sum(numbers) / len(numbers)
 
 
 def _size(obstacle: Element) -> list[float]:
@@ -72,12 +77,19 @@ def _size(obstacle: Element) -> list[float]:
 
 #: Object type by obstacle type; others are ``unknown``.
 OBJECT_TYPE = {
-    **dict.fromkeys(("car", "truck", "taxi", "priorityVehicle", "parkedVehicle"), "vehicle"),
+    "car": "vehicle",
+    "truck": "vehicle",
+    "taxi": "vehicle",
+    "priorityVehicle": "vehicle",
+    "parkedVehicle": "vehicle",
     "bus": "bus",
     "motorcycle": "motorcyclist",
     "bicycle": "cyclist",
     "pedestrian": "pedestrian",
-    **dict.fromkeys(("roadBoundary", "building", "pillar", "median_strip"), "static"),
+    "roadBoundary": "static",
+    "building": "static",
+    "pillar": "static",
+    "median_strip": "static",
     "constructionZone": "construction",
 }
 _OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")

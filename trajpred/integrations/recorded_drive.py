@@ -138,14 +138,18 @@ class RecordedDrive:
 
     def _choose(self, topic: str | None) -> str:
         """Return the topic to read. Raises: DataError unless it is one with tracked objects."""
-        connections = self._reader.connections
-        tracked: set[str] = {connection.topic for connection in connections if connection.msgtype in TRACKED}
+        tracked: set[str] = set()
+        other_topics: dict[str, str] = {}
+        for connection in self._reader.connections:
+            if connection.msgtype in TRACKED:
+                tracked.add(connection.topic)
+            else:
+                other_topics[connection.topic] = connection.msgtype
         if topic in tracked:
             return topic
         topics = ", ".join(sorted(tracked))
         if not tracked:
-            kinds = {connection.topic: connection.msgtype for connection in connections}
-            present = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items()))
+            present = ", ".join(f"{name} ({kind})" for name, kind in sorted(other_topics.items()))
             message = f"no topic of type {' or '.join(TRACKED)}; topics: {present or 'none'}"
         elif topic is not None:
             message = f"must be one of these, is {quoted(topic)}: {topics}"

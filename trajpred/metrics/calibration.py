@@ -225,10 +225,15 @@ class ConformalRegions:
         """Serialise as a JSON object; an infinite radius is null."""
         radius = self.radius.astype(object)
         radius[~np.isfinite(self.radius)] = None
-        rows = zip(OBJECT_TYPES, radius.tolist(), self.count.tolist(), strict=True)
-        types = {name: {"radius_m": metres, "count": count} for name, metres, count in rows}
-        horizons = self.horizons_s.tolist()
-        return json.dumps({"coverage": self.coverage, "horizons_s": horizons, "object_types": types})
+        types: dict[str, dict[str, list[float | None]]] = {}
+        for row, name in enumerate(OBJECT_TYPES):
+            types[name] = {"radius_m": radius[row].tolist(), "count": self.count[row].tolist()}
+        regions = {
+            "coverage": self.coverage,
+            "horizons_s": self.horizons_s.tolist(),
+            "object_types": types,
+        }
+        return json.dumps(regions)
 
     @classmethod
     def from_json(cls, text: str) -> ConformalRegions:
@@ -236,10 +241,15 @@ class ConformalRegions:
         try:
             record = json.loads(text)
             horizons = np.array(record["horizons_s"], np.float64)
-            rows = [record["object_types"][name] for name in OBJECT_TYPES]
-            radius = np.array([row["radius_m"] for row in rows], np.float64)  # null becomes NaN
+            radius_m: list[list[float | None]] = []
+            counts: list[int] = []
+            for name in OBJECT_TYPES:
+                row = record["object_types"][name]
+                radius_m.append(row["radius_m"])
+                counts.append(row["count"])
+            radius = np.array(radius_m, np.float64)  # null becomes NaN
             radius[np.isnan(radius)] = np.inf
-            count = np.array([row["count"] for row in rows], np.int64)
+            count = np.array(counts, np.int64)
             return cls(as_number(record["coverage"], "coverage"), horizons, radius, count)
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise DataError(f"are not conformal regions ({error!r})", field="regions") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,18 +67,30 @@ class OnboardForecaster(OnboardEncoder):
         """Return a forecast of no agents, ``[0, K, F, 2]``."""
         path = np.zeros((0, self.bundle.modes, self.bundle.horizon, 2))
         per_step = path[..., 0]
-        ids = np.zeros(0, np.str_)
-        return Forecast(scenario_id, ids, path, path[..., 0, 0], per_step, per_step, scale=path)
+        return Forecast(
+            scenario_id=scenario_id,
+            track_id=np.zeros(0, np.str_),
+            trajectory=path,
+            probability=path[..., 0, 0],
+            heading=per_step,
+            speed=per_step,
+            scale=path,
+        )
 
     def _rows(self, agents: AgentFeatures, targets: Sequence[str] | None, strict: bool) -> NDArray[np.int64]:
         """Return the rows of the targets among the agents, see :meth:`forecast`."""
         if targets is None:
             return np.arange(len(agents.track_id))
         row_of_agent = row_of(agents.track_id.tolist())
-        names = list(dict.fromkeys(targets))
-        unknown = [name for name in names if name not in row_of_agent]
+        rows: list[int] = []
+        unknown: list[str] = []
+        for name in dict.fromkeys(targets):
+            if name in row_of_agent:
+                rows.append(row_of_agent[name])
+            else:
+                unknown.append(name)
         require(not (strict and unknown), "targets", f"not agents of this scene: {', '.join(unknown)}")
-        return np.array([row_of_agent[name] for name in names if name in row_of_agent], np.int64)
+        return np.array(rows, np.int64)
 
     def _decode(
         self, scene: LocalScene, tokens: dict[str, NDArray[np.float32]], rows: NDArray[np.int64]
@@ -131,8 +143,10 @@ def rule_forecast(
     missing_modes = max(0, modes - order.shape[1])
     order = np.pad(order, ((0, 0), (0, missing_modes)), mode="edge")[:, :modes]
     agent = np.arange(len(order))[:, None]
-    # All arrays but the ids.
-    arrays = {name: values[agent, order] for name, values in forecast.arrays.items() if values.ndim > 1}
+    arrays: dict[str, Any] = {}
+    for name, values in forecast.arrays.items():
+        if values.ndim > 1:  # all but the ids
+            arrays[name] = values[agent, order]
     weight = arrays.pop("probability") ** CONFIDENCE_POWER
     weight[:, forecast.probability.shape[1] :] = 0.0
     time = np.arange(1, horizon + 1) * scene.step_s[0]
@@ -143,5 +157,7 @@ def rule_forecast(
 
 def joined(first: Forecast, second: Forecast) -> Forecast:
     """Concatenate two forecasts with scales, of different tracks with equal numbers of modes and steps."""
-    arrays = {name: np.concatenate((values, second.arrays[name])) for name, values in first.arrays.items()}
+    arrays: dict[str, Any] = {}
+    for name, values in first.arrays.items():
+        arrays[name] = np.concatenate((values, second.arrays[name]))
     return Forecast(first.scenario_id, **arrays)

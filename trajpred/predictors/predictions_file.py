@@ -98,14 +98,17 @@ class PredictionsFile:
         """
         rows, last = last_observed(scenario)
         row_by_id = row_of(scenario.tracks.track_id[rows].tolist())
-        names = enumerate(self._tracks_of(scenario))
-        pairs = [(i, row_by_id[name]) for i, name in names if name in row_by_id]
-        if not pairs:
+        in_file: list[int] = []
+        in_scenario: list[int] = []
+        for i, name in enumerate(self._tracks_of(scenario)):
+            if name in row_by_id:
+                in_file.append(i)
+                in_scenario.append(row_by_id[name])
+        if not in_file:
             return no_forecast(scenario)
-        in_file, in_scenario = np.array(pairs).T
         rows = rows[in_scenario]
         last = last[in_scenario]
-        track = in_file + self._range[scenario.scenario_id].start
+        track = np.array(in_file) + self._range[scenario.scenario_id].start
         mode = self._tracks.start[track][:, None] + np.arange(self._tracks.modes[track[0]])
         row = self._tracks.row[mode][..., None]
         step = np.arange(self.steps(scenario.scenario_id))

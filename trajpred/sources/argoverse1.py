@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -130,11 +128,15 @@ def _centerlines(root: ElementTree.Element, ways: list[ElementTree.Element]) -> 
     y = _coordinates(nodes, "y")
     require_finite(x, "node.x")
     require_finite(y, "node.y")
-    points = [way.findall(".//nd") for way in ways]
-    lengths = [len(of_lane) for of_lane in points]
+    refs: list[str | None] = []
+    lengths: list[int] = []
+    for way in ways:
+        points = way.findall(".//nd")
+        refs += [point.get("ref") for point in points]
+        lengths.append(len(points))
     require(min(lengths) >= 2, "way.nd", "a lane has fewer than 2 points")
     try:
-        index = [row[point.get("ref")] for point in chain.from_iterable(points)]
+        index = [row[ref] for ref in refs]
     except KeyError as error:
         raise DataError(f"refers to the missing node {error}", field="way.nd") from None
     xy = np.stack((x, y), -1)
@@ -147,6 +149,7 @@ def _coordinates(nodes: list[ElementTree.Element], axis: str) -> NDArray[np.floa
 
 
 def _tags(way: ElementTree.Element) -> Tags:
+    """Return the tags of a lane."""
     tags: Tags = {}
     for tag in way.iter("tag"):
         tags.setdefault(tag.get("k"), []).append(tag.get("v"))
@@ -163,7 +166,7 @@ def _single(tags: list[Tags], key: str) -> list[str | None]:
     return single
 
 
-def _lane_ids(values: Iterable[str | None], name: str) -> NDArray[np.int64]:
+def _lane_ids(values: list[str | None], name: str) -> NDArray[np.int64]:
     ids: NDArray[np.int64] = as_array([value or "" for value in values], np.int64, name)
     require(bool((ids >= 0).all()), name, "must not be negative")
     return ids
@@ -179,9 +182,14 @@ def _neighbors(tags: list[Tags], key: str) -> NDArray[np.int64]:
 
 def _links(tags: list[Tags], key: str) -> Ragged:
     """Return the ids ``[L]`` in a tag that a lane may have any number of times."""
-    links = [lane_tags.get(key, []) for lane_tags in tags]
-    ids = _lane_ids(chain.from_iterable(links), f"way.{key}")
-    return Ragged.from_lengths(ids, [len(of_lane) for of_lane in links])
+    values: list[str | None] = []
+    lengths: list[int] = []
+    for lane_tags in tags:
+        links = lane_tags.get(key, [])
+        values += links
+        lengths.append(len(links))
+    ids = _lane_ids(values, f"way.{key}")
+    return Ragged.from_lengths(ids, lengths)
 
 
 #: Folders of each split: as unpacked from the archives, or with the plain name.

@@ -170,7 +170,9 @@ def _focal_track(log: SensorLog, start: int, slopes: NDArray[np.float64], lane_m
     if start not in starts:
         rank = _Window(log, start, slopes).rank(lane_map)
         best = int(rank.argmax())
-        return best if rank[best] >= 0 else -1
+        if rank[best] < 0:
+            return -1
+        return best
     ranks = [_Window(log, first, slopes).rank(lane_map) for first in starts]
     return assign_focal_tracks(np.stack(ranks), log.object_type)[starts.index(start)]
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,7 +98,9 @@ def _from_elsewhere(
     if column.optional:
         return pa.nulls(table.num_rows, _kind(role))
     files = [path, *metadata]
-    names = dict.fromkeys(chain.from_iterable(column_names(file, preset) for file in files))
+    names: dict[str, None] = {}
+    for file in files:
+        names |= dict.fromkeys(column_names(file, preset))
     listed = " and ".join(file.name for file in files) + (" has" if len(files) == 1 else " have")
     absent = f"column is missing; {listed}: {shortened(', '.join(names), 500)}"
     raise DataError(absent, file=path, field=column.name)

@@ -45,9 +45,13 @@ class MixedScenarios:
 
     def __init__(self, parts: Sequence[ScenarioStore], times: Sequence[int]) -> None:
         self.parts = parts
-        rows = [np.tile(np.arange(len(part)), repeats) for part, repeats in zip(parts, times, strict=True)]
+        part_of_row: list[NDArray[np.int64]] = []
+        rows: list[NDArray[np.int64]] = []
+        for index, (part, repeats) in enumerate(zip(parts, times, strict=True)):
+            part_of_row.append(np.full(len(part) * repeats, index))
+            rows.append(np.tile(np.arange(len(part)), repeats))
         #: Index of the store of each scenario.
-        self.part = np.repeat(np.arange(len(parts)), [len(of_part) for of_part in rows])
+        self.part = np.concatenate(part_of_row)
         #: Row of each scenario in its store.
         self.row = np.concatenate(rows)
 
@@ -71,9 +75,10 @@ class MixedScenarios:
 
     def batch(self, rows: NDArray[np.int64]) -> ScenarioBatch:
         """Read the scenarios of ``rows``, ascending, in a window that covers those of all stores."""
-        part = self.part[rows]
-        row = self.row[rows]
-        batches = [self.parts[index].batch(row[part == index]) for index in np.unique(part)]
+        batches: list[ScenarioBatch] = []
+        for part in np.unique(self.part[rows]):
+            of_part = rows[self.part[rows] == part]
+            batches.append(self.parts[part].batch(self.row[of_part]))
         return ScenarioBatch.joined(batches)
 
 

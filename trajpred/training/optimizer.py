@@ -45,15 +45,21 @@ class OptimizerConfig:
 
 def configure(module: nn.Module, config: OptimizerConfig, total_steps: int) -> dict[str, Any]:
     """Return optimiser and per-step schedule for ``configure_optimizers``."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in trained if parameter.ndim >= 2]
-    vectors = [parameter for parameter in trained if parameter.ndim < 2]
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for parameter in module.parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.ndim >= 2:
+            matrices.append(parameter)
+        else:
+            vectors.append(parameter)
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
     options = dict(config.options)
-    on_cpu = all(parameter.device.type == "cpu" for parameter in trained)
+    on_cpu = all(parameter.device.type == "cpu" for parameter in matrices + vectors)
     if on_cpu and config.algorithm == "AdamW":
         options.setdefault("fused", True)  # one pass over each tensor instead of ten
     try:

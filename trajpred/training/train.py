@@ -255,7 +255,9 @@ class TrainCLI(LightningCLI):
             store = ensure_store(Path(config.data.store), "--data.store")
         train = ScenarioStore(store, "train")
         val = ScenarioStore(store, "val")
-        validated = val if config.data.val_half is None else val.halved(config.data.val_half)
+        validated = val
+        if config.data.val_half is not None:
+            validated = val.halved(config.data.val_half)
         scenes = min(len(without_held_out(train, config.data.hold_out)), len(validated))
         if config.model.joint_every > 1 and config.model.decoder.init_args.get("joint", False):
             scenes = 1  # weights without a gradient in some steps: one process

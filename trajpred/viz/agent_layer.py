@@ -189,7 +189,9 @@ def draw_histories(
 ) -> None:
     """Draw the observed path of each agent of ``rows``, or its last ``steps`` steps, fading in."""
     now = scenario.num_observed
-    first = 0 if steps is None else max(0, now - steps)
+    first = 0
+    if steps is not None:
+        first = max(0, now - steps)
     position = scenario.tracks.position[rows, first:now]
     valid = scenario.tracks.valid[rows, first:now]
     segments = np.stack((position[:, :-1], position[:, 1:]), axis=2)

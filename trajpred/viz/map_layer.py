@@ -95,8 +95,10 @@ def _draw_marks(axes: Axes, view: View, lanes: LaneMap) -> None:
             layer = Layer.MARK
             width = 0.9
         for side, dashed in mark_strokes(mark):
-            shift = view.metres(DOUBLE_GAP) * side
-            strokes = [offset_line(line, shift) for line in marked] if side else marked
+            strokes = marked
+            if side != 0:
+                shift = view.metres(DOUBLE_GAP) * side
+                strokes = [offset_line(line, shift) for line in marked]
             add_lines(
                 axes,
                 strokes,
@@ -178,7 +180,9 @@ def lane_tints(view: View, lanes: LaneMap) -> list[tuple[np.ndarray, int]]:
     """Return the outlines of intersections, bus and bicycle lanes in view with their index in ``TINTS``."""
     tinted: list[tuple[np.ndarray, int]] = []
     for outline, row in lane_outlines(view, lanes):
-        name = "INTERSECTION" if lanes.is_intersection[row] else LANE_TYPES[lanes.lane_type[row]]
+        name = LANE_TYPES[lanes.lane_type[row]]
+        if lanes.is_intersection[row]:
+            name = "INTERSECTION"
         if name in TINTS:
             tinted.append((outline, TINTS.index(name)))
     return tinted

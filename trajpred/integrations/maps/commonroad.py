@@ -18,8 +18,12 @@ LEFT_OUT = {"sidewalk", "shoulder", "border", "parking", "restricted", "restrict
 _VEHICLES = {"vehicle", "car", "truck", "bus", "taxi"}
 #: Elements for lanelets that lead through an intersection, in earlier and later versions of the format.
 _ONWARD = {
-    *("successorsLeft", "successorsStraight", "successorsRight"),
-    *("outgoingLeft", "outgoingStraight", "outgoingRight"),
+    "successorsLeft",
+    "successorsStraight",
+    "successorsRight",
+    "outgoingLeft",
+    "outgoingStraight",
+    "outgoingRight",
 }
 
 
@@ -65,17 +69,23 @@ def _add_lanelet(parts: MapParts, element: Element, lanelet: int, crossing: set[
     center = None
     if len(left) == len(right):
         center = (left + right) / 2  # points of both bounds correspond
-    lane_types = [LANE_TYPE[name] for name in LANE_TYPE if name in types]
-    is_inside = lanelet in crossing or "intersection" in types
+    lane_type = "VEHICLE"
+    for name, lane_kind in LANE_TYPE.items():
+        if name in types:
+            lane_type = lane_kind
+            break
+    is_intersection = None
+    if lanelet in crossing or "intersection" in types:
+        is_intersection = True
     lane = Lane(
         left,
         right,
         center=center,
-        lane_type=lane_types[0] if lane_types else "VEHICLE",
+        lane_type=lane_type,
         # Files name the left one of two lines first.
         left_mark=mark_type(_mark(element, "leftBound"), near_first=False),
         right_mark=mark_type(_mark(element, "rightBound")),
-        is_intersection=True if is_inside else None,
+        is_intersection=is_intersection,
         lane_id=lanelet,
     )
     users = {user.text for user in element.iterfind("userBidirectional")}

@@ -96,10 +96,11 @@ def _ends_of(road: Road, lane: int, contact: bool) -> list[LaneEnd]:
 
     Raises: DataError if the road has no such lane.
     """
-    ends = (contact, not contact)
-    has_lane = any(road.has_lane(end, lane) for end in ends)
+    has_lane = road.has_lane(contact, lane) or road.has_lane(not contact, lane)
     require(has_lane, "lane.link", f"road {road.name} has no lane {lane} at its ends")
-    return [LaneEnd(road.place(end, lane), end) for end in ends]
+    at_contact = LaneEnd(road.place(contact, lane), contact)
+    at_other_end = LaneEnd(road.place(not contact, lane), not contact)
+    return [at_contact, at_other_end]
 
 
 def _link_connection(junction: Element, connection: Element, roads: dict[str, Road], parts: MapParts) -> None:

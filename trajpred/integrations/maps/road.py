@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -206,8 +205,18 @@ def _points(factors: Values, p: Values) -> Values:
 
 #: Lane type for each type of drivable lane; others are left out.
 LANE_TYPE = {
-    **dict.fromkeys(("driving", "bidirectional", "HOV", "taxi", "entry", "exit", "mwyEntry"), "VEHICLE"),
-    **dict.fromkeys(("mwyExit", "onRamp", "offRamp", "connectingRamp", "slipLane"), "VEHICLE"),
+    "driving": "VEHICLE",
+    "entry": "VEHICLE",
+    "exit": "VEHICLE",
+    "onRamp": "VEHICLE",
+    "offRamp": "VEHICLE",
+    "connectingRamp": "VEHICLE",
+    "slipLane": "VEHICLE",
+    "bidirectional": "VEHICLE",
+    "HOV": "VEHICLE",
+    "taxi": "VEHICLE",
+    "mwyEntry": "VEHICLE",
+    "mwyExit": "VEHICLE",
     "biking": "BIKE",
     "bus": "BUS",
 }
@@ -321,8 +330,10 @@ class Road:
             if valid and valid[0] is elements[0]:
                 starts[0] = 0.0
             stations.update(starts)
-            sections = zip(valid, pairwise(starts), strict=False)
-            sides[side] = [Section.of(section, side, *ends) for section, ends in sections]
+            sections = []
+            for section, (start, end) in zip(valid, pairwise(starts), strict=False):
+                sections.append(Section.of(section, side, start, end))
+            sides[side] = sections
         return cls(name, element, RoadLine.of(element, sorted(stations), frame), sides)
 
     def offset(self, s: Values) -> Values:
@@ -459,6 +470,11 @@ def _mark(road: Road, section: Section, border: int, lane: int, problems: MapPro
 
 def _mark_at(element: Element, s: float) -> Element | None:
     """Return the last mark of a lane that begins at most ``s`` metres after the start of its section."""
-    starts = [(number(mark, "sOffset", 0.0), mark) for mark in element.iterfind("roadMark")]
-    begun = sorted((start for start in starts if start[0] <= s), key=itemgetter(0))
-    return begun[-1][1] if begun else None
+    last = None
+    latest = -np.inf
+    for mark in element.iterfind("roadMark"):
+        start = number(mark, "sOffset", 0.0)
+        if latest <= start <= s:
+            last = mark
+            latest = start
+    return last

@@ -20,8 +20,10 @@ from trajpred.integrations.maps.segments import CONNECTED_M, MIN_LANE_M, Lane, L
 
 #: Lane type by feature type, for features that are lanes.
 LANE_TYPE = {
-    **dict.fromkeys(("LANE_SURFACE_STREET", "LANE_SURFACE_UNSTRUCTURE"), "VEHICLE"),
-    **dict.fromkeys(("LANE_FREEWAY", "LANE_UNKNOWN"), "VEHICLE"),
+    "LANE_SURFACE_STREET": "VEHICLE",
+    "LANE_SURFACE_UNSTRUCTURE": "VEHICLE",
+    "LANE_FREEWAY": "VEHICLE",
+    "LANE_UNKNOWN": "VEHICLE",
     "LANE_BIKE_LANE": "BIKE",
 }
 #: The type of lanes in intersections, in files that distinguish them.
@@ -291,8 +293,10 @@ def _pose(
 def _is_listed(segment: _Segment, name: str, side: str) -> bool:
     """Return whether the file lists a lane beside the middle of a segment."""
     index = segment.lane.file_index(segment.middle)
-    named = [other for other in segment.lane.beside(side) if other.name == name]
-    return any(other.first <= index <= other.last for other in named)
+    for other in segment.lane.beside(side):
+        if other.name == name and other.first <= index <= other.last:
+            return True
+    return False
 
 
 # ------------------------------------------------------------------------------------ lanes, boundaries

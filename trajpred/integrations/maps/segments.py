@@ -192,8 +192,11 @@ def lane_map_of(parts: MapParts) -> LaneMap:
     flags = values("is_intersection")
     has_flags = flags.count(None) < len(flags)
     inside = np.array(flags, np.bool_) if has_flags else _crossed(center)
-    edge1 = [edge for edge, _ in parts.crossings]
-    edge2 = [edge for _, edge in parts.crossings]
+    edge1: list[Line] = []
+    edge2: list[Line] = []
+    for first, second in parts.crossings:
+        edge1.append(first)
+        edge2.append(second)
     segments = _cut(center, sizes)
     lane_map = replace(
         LaneMap.from_centerlines(list(segments), lane_id=lane_id, successors=successors),
@@ -244,8 +247,13 @@ def _ids(lanes: list[Lane], sizes: list[int], taken: set[int]) -> list[list[int]
 def _onward(ids: dict[Hashable, list[int]], segments: list[int], keys: list[Hashable]) -> list[list[int]]:
     """Return each segment's successors: the next one and, at the end of the lane, the lanes ``keys``."""
     successors = [[segment] for segment in segments[1:]]
-    first_segments = [ids[key][0] for key in dict.fromkeys(keys) if key in ids]
-    return [*successors, first_segments]
+    onward: list[int] = []
+    for key in dict.fromkeys(keys):
+        if key in ids:
+            first_segment = ids[key][0]
+            onward.append(first_segment)
+    successors.append(onward)
+    return successors
 
 
 def _beside(ids: dict[Hashable, list[int]], keys: list[Hashable]) -> NDArray[np.int64]:

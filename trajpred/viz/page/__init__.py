@@ -180,11 +180,15 @@ def model_results(
     Args:
         reduced: the scenarios without the removed road users; empty if none are removed.
     """
-    single = predictor.predictor if isinstance(predictor, StreamedPredictor) else predictor
+    single = predictor
+    if isinstance(predictor, StreamedPredictor):
+        single = predictor.predictor
     attention: Sequence[Attention | None] = [None] * len(scenarios)
     if has_attention(single):
         attention = attention_of(single, scenarios)
-    without: Sequence[Forecast | None] = single(reduced) if reduced else [None] * len(scenarios)
+    without: Sequence[Forecast | None] = [None] * len(scenarios)
+    if reduced:
+        without = single(reduced)
     results: list[ModelResult] = []
     for row, forecast in enumerate(predictor(scenarios)):
         metrics, end_error = evaluate_tracks(scenarios[row], forecast)

@@ -95,9 +95,13 @@ def _pack_strokes(view: View, lanes: LaneMap, origin: np.ndarray) -> list[dict[s
     strokes: list[dict[str, Any]] = []
     lines, marks = boundaries(view, lanes)
     for line, mark in zip(lines, marks.tolist(), strict=True):
-        paint = PAINTS.index(paint_of(mark)) if paint_of(mark) in PAINTS else 0
+        paint = 0
+        if paint_of(mark) in PAINTS:
+            paint = PAINTS.index(paint_of(mark))
         for side, dashed in mark_strokes(mark):
-            moved = offset_line(line, DOUBLE_GAP_M * side) if side else line
+            moved = line
+            if side != 0:
+                moved = offset_line(line, DOUBLE_GAP_M * side)
             stroke = pack_points(moved, origin)
             stroke["paint"] = paint
             stroke["dashed"] = int(dashed)
