@@ -12,11 +12,14 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SAMPLE, error_of, output_of, run
 from trajpred.evaluation import Evaluation, read_results
+from trajpred.evaluation.agents import groups_of
+from trajpred.store import ScenarioStore
 
 COORDINATES = ("predicted_trajectory_x", "predicted_trajectory_y")
 #: A scenario of Argoverse 2's own validation split.
@@ -101,6 +104,58 @@ def test_updates_are_scored(store: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert set(change) == {0.0}, "of a single mode"
     for pair in (files[0::2], files[1::2]):
         assert "mode displacement against lane_following" in output_of(capsys, "compare", "--results", *pair)
+
+
+def test_the_tables_of_a_file_without_focal_tracks_are_reported(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--store", store]
+    path = tmp_path / "others.parquet"
+    table = tmp_path / "table.md"
+    assert run("predict", *at, "--joint", "--agents", "scored", "--out", path) == 0
+    rows = pq.read_table(path)
+    focal = [scenario.focal_id for scenario in ScenarioStore(store, "val")]
+    pq.write_table(rows.filter(~pc.field("track_id").isin(focal)), path)
+    against = ["--against", "lane_following", "--out", table]
+    out = output_of(capsys, "evaluate", *at, "--checkpoint", path, *against)
+    assert re.search(r"others.parquet against lane_following, \d+ moving agents that both predict", out)
+    assert "others.parquet: 5 scenarios, K = 6" in out
+    assert "(focal: 5, " in out
+    assert table.read_text() in out
+
+
+def test_agents_of_both_are_compared(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two files with the same forecasts, each without another moving agent of every scene."""
+    at = ["--store", store]
+    whole = tmp_path / "whole.parquet"
+    files = [tmp_path / "first.parquet", tmp_path / "last.parquet"]
+    results = [tmp_path / "first results.parquet", tmp_path / "last results.parquet"]
+    assert run("predict", *at, "--joint", "--agents", "scored", "--out", whole) == 0
+    rows = pq.read_table(whole)
+    names = list(zip(rows["scenario_id"].to_pylist(), rows["track_id"].to_pylist(), strict=True))
+    left = 0
+    omitted: dict[Path, set[tuple[str, str]]] = {path: set() for path in files}
+    for scenario in ScenarioStore(store, "val"):
+        groups = groups_of(scenario)
+        moving = scenario.tracks.track_id[groups["moving"] & groups["scored"]].tolist()
+        left += len(moving[1:-1])
+        omitted[files[0]].update((scenario.scenario_id, name) for name in moving[:1])
+        omitted[files[1]].update((scenario.scenario_id, name) for name in moving[-1:])
+    for path, ids in omitted.items():
+        pq.write_table(rows.filter(pa.array([name not in ids for name in names])), path)
+    for path, result in zip(files, results, strict=True):
+        assert run("evaluate", *at, "--checkpoint", path, "--out", result, result.with_suffix(".json")) == 0
+
+    printed = output_of(capsys, "evaluate", *at, "--checkpoint", files[1], "--against", files[0])
+    assert f" {left} moving agents that both predict" in printed
+    changes = re.findall(r"^\| +(?:focal|moving) \S+ +\| +(\S+) \|", printed, re.MULTILINE)
+    assert len(changes) > 6
+    assert {*changes} == {"+0.000"}
+    printed = output_of(capsys, "compare", "--results", *results)
+    assert f"{left} moving agents that all predict" in printed
+    assert re.findall(r"[+-]\d\.\d\d \[", printed) == ["+0.00 ["] * 6
+    assert run("compare", "--results", *(result.with_suffix(".json") for result in results)) == 0
+    assert "predict different moving agents: compare their tables" in capsys.readouterr().out
 
 
 def test_results_say_that_six_of_twelve_modes_are_scored(
