@@ -285,14 +285,14 @@ def table(*results: Path) -> None:
     above: list[Evaluation] | None = None
     for name, seeds in ranked:
         against = "" if above is None else f"{compare(seeds, above, group='moving'):+}"
-        rows.append([name, *costs(seeds), *(over_seeds(seeds, metric) for metric in METRICS)])
         interval = mean_of(seeds)
         bounds = "" if math.isnan(interval.low) else f"{interval.low:.2f} to {interval.high:.2f}"
-        rows[-1] += [over_seeds(seeds, "minFDE6", "moving"), bounds, against]
+        moving = [over_seeds(seeds, "minFDE6", "moving"), bounds, against]
+        focal = [over_seeds(seeds, metric) for metric in METRICS]
+        rows.append([name, *moving, *focal, *costs(seeds)])
         above = seeds
-    head = ["", "million parameters", "core minutes", "ms a scene", *METRICS]
-    moving = [f"moving minFDE6{what}" for what in ("", " interval", " against above")]
-    print(markdown([*head, *moving], rows))
+    moving_columns = ["moving minFDE6", "moving minFDE6 interval", "moving minFDE6 against above"]
+    print(markdown(["", *moving_columns, *METRICS, "million parameters", "core minutes", "ms a scene"], rows))
     note = note_of([result for _, seeds in ranked for result in seeds], "")
     if note:
         print(f"\n{note}")

@@ -138,11 +138,9 @@ class _Machine:
                 self._push({})
                 self._set_items(items)
             case "APPEND":
-                items = self._last(1)
-                self._container(list).extend(items)
+                self._extend(self._last(1))
             case "APPENDS":
-                items = self._above_mark()
-                self._container(list).extend(items)
+                self._extend(self._above_mark())
             case "SETITEM":
                 self._set_items(self._last(2))
             case "SETITEMS":
@@ -200,6 +198,9 @@ class _Machine:
         if type(container) is not kind:
             raise TypeError(f"items of a {kind.__name__} are added to a {type(container).__name__}")
         return container
+
+    def _extend(self, items: list[Any]) -> None:
+        self._container(list).extend(items)
 
     def _set_items(self, items: list[Any]) -> None:
         target = self._container(dict)
