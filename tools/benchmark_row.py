@@ -268,7 +268,7 @@ def write_row(
 
 @app.command
 def table(*results: Path) -> None:
-    """Print the Markdown table of result files, the best row first.
+    """Print the Markdown table of result files, ranked by the minFDE6 of moving agents.
 
     Args:
         results: Files written by train and score.
@@ -280,7 +280,7 @@ def table(*results: Path) -> None:
             evaluations.append(result)
             files.append(path)
     recipes = by_recipe(evaluations, files)
-    ranked = sorted(recipes.items(), key=lambda row: mean_of(row[1]).mean)
+    ranked = sorted(recipes.items(), key=lambda recipe: mean_of(recipe[1]).mean)
     rows: list[list[str]] = []
     above: list[Evaluation] | None = None
     for name, seeds in ranked:

@@ -149,8 +149,9 @@ class Forecast:
         }
         for name, values in self.arrays.items():
             require_shape(values, shapes[name], name)
-            finite = name == "track_id" or bool(np.isfinite(values).all())
-            require(finite, name, f"forecast of scenario {self.scenario_id} is not finite")
+            if name != "track_id":
+                finite = bool(np.isfinite(values).all())
+                require(finite, name, f"forecast of scenario {self.scenario_id} is not finite")
         require(bool((self.probability >= 0).all()), "probability", "has a negative entry")
         total = self.probability.sum(axis=1)
         require(bool(np.allclose(total, 1, atol=1e-3)), "probability", "does not sum to 1 over the modes")

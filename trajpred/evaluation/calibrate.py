@@ -87,20 +87,25 @@ def calibrate(
     """Fit a temperature and conformal regions to scenarios that the model was not trained on.
 
     In the training split, these are the scenarios held out by the training (``data.hold_out``). The
-    temperature is fitted to a third of the scenarios, and kept if it is better on the second; the regions are
-    fitted to both; the result is measured on the last third. The part of a scenario depends only on its
+    temperature is fitted to a third of the scenarios, and kept unless it is worse on the second; the regions
+    are fitted to both; the result is measured on the last third. The part of a scenario depends only on its
     recording.
 
     ``out`` is the checkpoint with the calibration, without optimiser states. ``load_predictor`` and the tools
     apply it to marginal forecasts; ``Forecaster.load`` returns the model as it was trained.
 
-    Raises: DataError if there are too few scenarios, or the training held none out.
+    Args:
+        coverage: share of true positions that the regions are to contain.
+        group: the agents that count, one of :data:`~trajpred.data.splits.GROUPS`.
+
+    Raises:
+        DataError: too few agents, no scenario held out by the training, or an invalid argument.
     """
     require(group in GROUPS, "group", "must be " + " or ".join(GROUPS))
     require(0 < coverage < 1, "coverage", f"must lie between 0 and 1, is {coverage}")
     require(str(checkpoint) not in BASELINES, "checkpoint", "is a baseline: there is nothing to calibrate")
-    same = out.resolve() == pretrained.locate(checkpoint).resolve()
-    require(not same and not out.is_dir(), "out", f"must be another file, is {out}")
+    overwrites = out.resolve() == pretrained.locate(checkpoint).resolve()
+    require(not overwrites and not out.is_dir(), "out", f"must be another file, is {out}")
     predictor = CheckpointPredictor(checkpoint)
     predictor.temperature = 1.0  # ignore an earlier calibration
     if store.split == "train":

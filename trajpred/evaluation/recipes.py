@@ -31,12 +31,13 @@ COMPARED = ("minFDE1", "minFDE6", "MR6")
 def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
     """Group evaluations by recipe, in the order in which the recipes first appear.
 
-    Duplicates (a baseline beside every run) count once.
+    Duplicates (a baseline beside every run) count once. If different runs have one recipe and seed, every run
+    of that recipe is listed by itself, named by its folder or file.
 
     Args:
-        files: files of the evaluations; different runs of one recipe and seed are distinguished by folder.
+        files: file of each evaluation.
 
-    Raises: DataError if there are none, their data differ, or two with one recipe and seed differ.
+    Raises: DataError if there are none, their data differ, or the files do not distinguish such runs.
     """
     if not evaluations:
         raise DataError("no results given")

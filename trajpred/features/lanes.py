@@ -88,15 +88,16 @@ class LaneShapes:
         ahead = rotate(np.gradient(center, axis=1), -frame.heading)
         ahead /= np.maximum(norm(ahead), 1e-6)[..., None]
 
+        # Boundaries are given relative to the centreline.
         sides = to_local(lines.sides[:, rows], frame.position, frame.heading) - xy
         left, right = np.where(lines.known[:, rows, None, None], sides, 0.0)
         points = np.concatenate((xy / LENGTH_SCALE, ahead, left, right), -1)
-        # Crossings are a kind of their own, and have no marks.
-        L = len(lane_map)
+        # Crossings, which follow the segments, are a kind of their own, and have no marks.
+        segments = len(lane_map)
         codes = np.zeros((4, len(lines.center)), np.int64)
         codes[0] = len(LANE_TYPES)
         columns = (lane_map.lane_type, lane_map.is_intersection, lane_map.left_mark, lane_map.right_mark)
-        codes[:, :L] = columns
+        codes[:, :segments] = columns
         kind, is_intersection, left_mark, right_mark = codes[:, rows]
         return cls(
             heading=heading.astype(np.float32),

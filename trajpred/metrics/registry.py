@@ -195,7 +195,7 @@ def agent_metrics(
     *,
     columns: Iterable[Column] | None = None,
 ) -> dict[str, Tensor]:
-    """Compute displacement metrics of each agent for its K most probable modes: ``[A]`` by metric and K.
+    """Compute metrics of each agent's K most probable modes: ``[A]`` by name, such as ``minFDE6``.
 
     NaN for agents with a probability that is not finite.
 
@@ -216,13 +216,13 @@ def agent_metrics(
 
     if columns is None:
         columns = columns_of("displacement")
-        if heading is None:
+        if heading is None or target_heading is None:
             columns = [column for column in columns if column.metric.unit != "rad"]
     errors = mode_errors(trajectory, probability, target, valid, heading, target_heading)
     metrics: dict[str, Tensor] = {}
     for column in columns:
         values = column.metric.values(errors.top(column.k), len(trajectory))
-        metrics[column.title] = torch.as_tensor(values)
+        metrics[column.title] = torch.as_tensor(values)  # metrics of other packages may return arrays
     return metrics
 
 

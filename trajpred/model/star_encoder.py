@@ -94,12 +94,12 @@ class Stars(NamedTuple):
         row = torch.arange(present.shape[0], device=present.device)
         # Exported graphs keep empty sectors without edges: their number of nodes must not depend on the data.
         node = row if torch.compiler.is_exporting() else row[present]
-        # The number of each node among those that stay.
+        # The nodes that stay are numbered from 0; no edge uses the numbers of the others.
         number = torch.zeros_like(row).index_copy(0, node, row[: node.shape[0]])
-        number = number.view_as(self.present)
+        number = number.view_as(self.present)  # [A, n]
         target = number[:, :1]
-        into_target = torch.stack((number, target.expand_as(number)))
-        into_neighbors = into_target[:, :, 1:].flip(0)
+        into_target = torch.stack((number, target.expand_as(number)))  # [2, A, n], with the target's loop
+        into_neighbors = into_target[:, :, 1:].flip(0)  # the same edges reversed, without the loop
         edges = torch.cat((into_target, into_neighbors), 2)
         exists = torch.cat((self.present, self.present[:, 1:]), 1)
         return FlatStars(node, edges[:, exists], target[:, 0])

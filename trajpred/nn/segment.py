@@ -127,7 +127,9 @@ def flatten_edges(
 
 
 def flatten_stars(num_neighbors: Tensor) -> FlatGraphs:
-    """Build B flattened stars at once; their edges are those of :func:`star_edges`, in another order.
+    """Build B flattened stars at once: each target's loop, and edges from and to its neighbours.
+
+    The edges into targets come first, those of all stars; then the edges into neighbours.
 
     Args:
         num_neighbors: ``[B]`` int64, neighbours of each target. The target is the first node of its graph.

@@ -244,7 +244,7 @@ class Bundle:
                     raise DataError(message, file=self.path / MANIFEST, field=field)
 
     def _sizes_by_letter(self) -> dict[str, tuple[str, int | None]]:
-        """Return field and value of each letter in the shapes of ports, None for any number."""
+        """Return the manifest's field and value of each letter in the shapes of ports; None fits any size."""
         agents, lanes = self.sizes or (None, None)
         return {
             "A": ("sizes", agents),

@@ -134,7 +134,10 @@ def _velocities(velocity: NDArray[np.float64], warnings: list[str]) -> NDArray[n
 
 
 def _object_types(names: Sequence[str] | None, count: int, warnings: list[str]) -> NDArray[np.int8]:
-    """Return ``[N]`` indices into ``OBJECT_TYPES``; other names become ``unknown``. Raises: DataError."""
+    """Return ``[N]`` indices into ``OBJECT_TYPES``: ``unknown`` for other names, ``vehicle`` without names.
+
+    Raises: DataError.
+    """
     names = ["vehicle"] * count if names is None else listed(names, "object_type")
     if len(names) != count:
         raise DataError(f"has {len(names)} entries for {count} detections", field="object_type")

@@ -135,10 +135,10 @@ class HistoryTable:
         self._states = np.zeros((5, 0, 0))
 
     def advance(self, now_s: float) -> None:
-        """Remove states older than :attr:`memory_s` at ``now_s``."""
+        """Remove tracks last seen :attr:`memory_s` or more before ``now_s``, and updates no longer needed."""
         oldest_s = now_s - self.memory_s
         self._keep(np.flatnonzero(self.last_seen_s() > oldest_s))
-        # Keep the last update before: states are interpolated between it and the next.
+        # Keep the last update up to oldest_s: states are interpolated between it and the next.
         first = int(np.searchsorted(self._time_s, oldest_s, side="right")) - 1
         if first > 0:
             self._time_s = self._time_s[first:]

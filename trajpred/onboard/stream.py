@@ -295,7 +295,7 @@ class StreamingForecaster(TrackStream[OnboardForecaster]):
             forecast = self._complete(forecast, self.fallback, missing, warnings)
         completed = set(forecast.track_id.tolist()) - predicted
         not_predicted = _without(missing, completed)
-        fallback = _without(missing, not_predicted.keys())
+        fallback = {name: reason for name, reason in missing.items() if name in completed}
         return OnboardForecast(
             **vars(forecast),
             timestamp_s=self._latest_s,

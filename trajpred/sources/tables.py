@@ -282,7 +282,7 @@ def _read(
 def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Iterator[pa.Table]:
     """Read columns of a file in batches; times in parquet keep their type.
 
-    Raises: DataError about a column with text instead of numbers.
+    Raises: DataError about a column with text instead of numbers, or text that is not UTF-8.
     """
     if path.suffix == ".parquet":
         file = pq.ParquetFile(path)
@@ -295,10 +295,11 @@ def _batches(path: Path, names: list[str], types: dict[str, pa.DataType]) -> Ite
             yield pa.Table.from_batches([batch])
     except pa.ArrowInvalid as error:
         require("invalid UTF8" not in str(error), "rows", _NOT_UTF8)
-        text = _NO_NUMBER.match(str(error))
-        if text is None:
+        no_number = _NO_NUMBER.match(str(error))
+        if no_number is None:
             raise
-        raise DataError(f"must be numbers, has {quoted(text[2])}", field=names[int(text[1])]) from None
+        column, text = no_number.groups()
+        raise DataError(f"must be numbers, has {quoted(text)}", field=names[int(column)]) from None
 
 
 def _open_csv(path: Path, names: list[str], types: dict[str, pa.DataType]) -> csv.CSVStreamingReader:

@@ -236,7 +236,10 @@ class Rows:
 
 
 def _parts(column: pa.Array) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
-    """Yield, for each part of a column, the entries of all rows and their offsets ``[rows + 1]``."""
+    """Yield, for each part of a column, the entries of all rows and their offsets ``[rows + 1]``.
+
+    A list of strings has two parts, the letters and the length of each string; any other column has one.
+    """
     if pa.types.is_string(column.type):
         yield _letters(column)
     elif not pa.types.is_list(column.type):

@@ -31,13 +31,13 @@ def choose_devices(trainer: Any, batch_size: int, scenes: int) -> dict[str, Any]
     """Return the trainer's ``accelerator``, and ``devices`` unless the user or a launcher decides on them.
 
     On a CPU, devices are single-threaded processes, which share a step better than threads do: one per core
-    if each has several scenes to compute; a single process uses a few threads. Lightning starts them with
-    this process's command line, which must therefore be the train command.
+    if each has several scenes to compute; a single process uses a few threads, which is set here. Lightning
+    starts them with this process's command line, which must therefore be the train command.
 
     Args:
         trainer: the trainer's settings.
         batch_size: scenes per step.
-        scenes: number of scenes for training or validation, whichever is less.
+        scenes: number of scenes for training or validation, whichever is less: each process needs one.
 
     Raises: DataError if there is no GPU to use.
     """

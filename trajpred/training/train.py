@@ -352,10 +352,11 @@ class TrainCLI(LightningCLI):
         return super().instantiate_trainer(**self.devices, **kwargs, enable_progress_bar=with_bar)
 
     def instantiate_classes(self) -> None:
-        """Build model, data and trainer, with the weights or the state to start from."""
+        """Build model, data and trainer; load the weights to start from, and note where to resume."""
         with one_sentence():
             super().instantiate_classes()
         self.model.config = self._model_config()
+        # The commands that are printed import the modules of the user's own classes.
         for part in (self.model.forecaster.encoder, self.model.forecaster.decoder):
             note_import(type(part))
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
@@ -367,12 +368,13 @@ class TrainCLI(LightningCLI):
                     callback.licence = self.start.licence
             if self.trainer.is_global_zero:
                 print("\n".join(lines))
-        if self.trainer.is_global_zero and self.logger is None and isinstance(self.trainer.logger, RunLogger):
+        is_new_run = self.logger is None  # a resumed run stays in its folder
+        if is_new_run and self.trainer.is_global_zero and isinstance(self.trainer.logger, RunLogger):
             self.trainer.logger.create_folder()
         # The config.yaml that is saved then describes how to repeat the run, not how to resume it.
         self.resume = self.config.resume
         self.config.resume = None
-        if self.logger is not None:
+        if not is_new_run:
             self.logger.version = None
 
 

@@ -107,14 +107,14 @@ def _add(parts: MapParts, lanelet: Lanelet, bounds: dict[Hashable, Bounds]) -> N
 def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) -> tuple[dict[str, Way], str]:
     """Return the ways of two or more nodes, all in the file, by id; and their frame.
 
-    Nodes without coordinates in that frame are NaN. Ways are left out if their id, or a node's, occurs twice
-    with different content.
+    Nodes without coordinates in that frame are NaN. Ways are left out if their id occurs twice with
+    different nodes, or a node's id at different places.
     """
     nodes = _elements(root, "node")
     row = row_of(node.get("id", "") for node in nodes)
     elements = _elements(root, "way")
-    unclear_nodes = _contradictory(nodes)
-    unclear_ways = _contradictory(elements)
+    unclear_nodes = _contradictory_ids(nodes)
+    unclear_ways = _contradictory_ids(elements)
     refs: dict[str, list[str]] = {}
     tags: dict[str, Tags] = {}
     for way in elements:
@@ -135,9 +135,9 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
     return ways, frame
 
 
-def _contradictory(elements: list[Element]) -> set[str]:
-    """Return the ids shared by elements whose places or nodes differ; copies do not matter."""
-    first: dict[str, tuple[str, ...]] = {}
+def _contradictory_ids(elements: list[Element]) -> set[str]:
+    """Return the ids shared by nodes at different places, or by ways of different nodes."""
+    first: dict[str, list[str]] = {}
     contradictory = set()
     for element in elements:
         content = [element.get("lat", ""), element.get("lon", "")]
@@ -145,7 +145,7 @@ def _contradictory(elements: list[Element]) -> set[str]:
         tags = _tags(element)
         content += [tags.get("local_x", ""), tags.get("local_y", "")]
         name = element.get("id", "")
-        if first.setdefault(name, tuple(content)) != tuple(content):
+        if first.setdefault(name, content) != content:
             contradictory.add(name)
     return contradictory
 

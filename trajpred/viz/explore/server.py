@@ -109,6 +109,7 @@ class Explorer:
             shown = recorded
             without: list[dict[str, Any]] = []
             if changed is not recorded:
+                # Removed tracks are still drawn.
                 shown = apply(recorded, edits | {"removed": []}).without_future()
                 for predictor, result in zip(self.predictors.values(), results, strict=True):
                     [forecast] = predictor([changed])
