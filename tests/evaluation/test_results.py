@@ -21,7 +21,7 @@ from tests.evaluation.made_results import result, seeds
 from trajpred.errors import DataError
 from trajpred.evaluation import Evaluation, by_recipe, evaluate, format_table, read_results, write_results
 from trajpred.evaluation.recipes import change_tables
-from trajpred.evaluation.report import CONVENTIONS, degradation, show, tables, to_markdown
+from trajpred.evaluation.report import CONVENTIONS, Table, degradation, show, tables, to_markdown
 from trajpred.evaluation.table import FACTS, members
 from trajpred.predictors import load_predictor
 from trajpred.store import ScenarioStore
@@ -135,13 +135,20 @@ def test_cells_are_the_numbers_of_the_evaluation(steady: Evaluation) -> None:
         assert any("[" in cell for row in table.rows for cell in row) or len(table.rows) < 2
 
 
+def titled(title: str, found: Sequence[Table]) -> Table:
+    """Return the only table of this title."""
+    matching = [one for one in found if one.title == title]
+    assert len(matching) == 1
+    return matching[0]
+
+
 def test_breakdowns_contain_the_parts_that_have_agents(steady: Evaluation) -> None:
     titles = [one.title for one in tables(steady, ["speed", "class"], ["all"])]
     assert titles[-2:] == ["all agents by speed (m/s)", "all agents by class"]
     assert len(tables(steady, ["all"], ["all"])) == len(tables(steady, groups=["all"])) + len(FACTS)
     rejects("'colour' is not one of class, city, manoeuvre, speed, neighbours", tables, steady, ["colour"])
-    [focal] = [one for one in tables(steady, ["class"], ["focal"]) if one.title == "focal agents by class"]
-    [every] = [one for one in tables(steady, ["class"], ["all"]) if one.title == "all agents by class"]
+    focal = titled("focal agents by class", tables(steady, ["class"], ["focal"]))
+    every = titled("all agents by class", tables(steady, ["class"], ["all"]))
     assert sum(int(row[1]) for row in focal.rows) == steady.scenarios
     assert {row[0] for row in focal.rows} < {row[0] for row in every.rows}
 

@@ -168,7 +168,9 @@ def test_windows_of_several_kinds_are_reported_with_a_remedy(raw: Raw, tmp_path:
 
 def provide(patch: pytest.MonkeyPatch, **splits: str) -> None:
     """Make the source "made" find these splits, with one scenario per letter."""
-    listed = {split: [RawScenario(name, Path(split, name)) for name in splits[split]] for split in splits}
+    listed = {}
+    for split, letters in splits.items():
+        listed[split] = [RawScenario(letter, Path(split, letter)) for letter in letters]
     source = Source(lambda _: listed, lambda item: made(scenario_id=item.name, map=None))
     patch.setitem(SOURCES, "made", source)
 
