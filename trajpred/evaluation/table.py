@@ -246,8 +246,8 @@ def _weighted_means(
     recording, R = _recordings(rows)
     total = np.zeros((R, len(values)))
     weight = np.zeros((R, len(values)))
-    for column, (of_rows, given) in enumerate(zip(values.values(), weights, strict=True)):
-        counted = given * ~np.isnan(of_rows)
+    for column, (of_rows, of_weights) in enumerate(zip(values.values(), weights, strict=True)):
+        counted = of_weights * ~np.isnan(of_rows)
         total[:, column] = np.bincount(recording, np.nan_to_num(of_rows) * counted, R)
         weight[:, column] = np.bincount(recording, counted, R)
     return dict(zip(values, ratios(total, weight), strict=True))

@@ -52,8 +52,11 @@ OBJECT_TYPE = {
     "VEHICLE": "vehicle",
     "PEDESTRIAN": "pedestrian",
     "CYCLIST": "cyclist",
-    **dict.fromkeys(("TRAFFIC_CONE", "TRAFFIC_BARRIER"), "construction"),
-    **dict.fromkeys(("TRAFFIC_OBJECT", "TRAFFIC_LIGHT", "BUILDING"), "static"),
+    "TRAFFIC_CONE": "construction",
+    "TRAFFIC_BARRIER": "construction",
+    "TRAFFIC_OBJECT": "static",
+    "TRAFFIC_LIGHT": "static",
+    "BUILDING": "static",
 }
 #: Share of a step by which stamps may deviate from regular times.
 JITTER = 0.1

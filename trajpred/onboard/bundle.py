@@ -31,10 +31,13 @@ from trajpred.features.config import (
 )
 from trajpred.features.lane_futures import MODES
 
-#: The files besides the graphs.
+#: The file that describes everything else.
 MANIFEST = "bundle.json"
+#: The file of inputs and outputs for testing other runtimes.
 EXAMPLE = "example.npz"
+#: The description for human readers.
 INTERFACE = "INTERFACE.md"
+#: The licence of the weights, if they ship with trajpred.
 LICENCE = "LICENSE"
 #: ``format`` and ``version`` in ``bundle.json``; other values are rejected.
 FORMAT = "trajpred-bundle"

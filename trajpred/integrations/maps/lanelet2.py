@@ -22,7 +22,10 @@ from trajpred.sources.reading import integer
 
 #: Lane type for each subtype of drivable lanelet; others are left out.
 LANE_TYPE = {
-    **dict.fromkeys(("road", "highway", "play_street", "exit"), "VEHICLE"),
+    "road": "VEHICLE",
+    "highway": "VEHICLE",
+    "play_street": "VEHICLE",
+    "exit": "VEHICLE",
     "bicycle_lane": "BIKE",
     "bus_lane": "BUS",
 }
@@ -126,12 +129,14 @@ def _ways(root: Element, origin: tuple[float, float] | None, crs: str | None) ->
             refs[way_id] = names
             tags[way_id] = _tags(way)
     is_used = np.zeros(len(nodes), np.bool_)
-    for names in refs.values():
-        is_used[[row[name] for name in names]] = True
+    rows: dict[str, list[int]] = {}
+    for way_id, names in refs.items():
+        rows[way_id] = [row[name] for name in names]
+        is_used[rows[way_id]] = True
     xy, frame, keys = _positions(nodes, is_used, origin, crs)
     ways: dict[str, Way] = {}
     for way_id, names in refs.items():
-        ways[way_id] = Way(way_id, names, xy[[row[name] for name in names]], tags[way_id], keys)
+        ways[way_id] = Way(way_id, names, xy[rows[way_id]], tags[way_id], keys)
     return ways, frame
 
 
