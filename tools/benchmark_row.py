@@ -178,8 +178,7 @@ def train(
     budget_s = 60 * minutes
     words = [*settings, "--data.store", str(store), *BUDGETED]
     folder = [f"{LOGGER}.save_dir", str(out / "runs"), f"{LOGGER}.name", name]
-    done = [read_results(path)[0] for path in sorted(out.glob(f"{name}_[0-9]*.json"))]
-    steps = done[0].training["steps"] if done else None
+    steps = steps_of(sorted(out.glob(f"{name}_[0-9]*.json")), settings, minutes)
     for seed in seeds:
         path = out / f"{name}_{seed}.json"
         if path.is_file():
@@ -195,6 +194,7 @@ def train(
         mean_ms = (before_ms + reference_ms()) / 2
         facts = {
             "settings": list(settings),
+            "minutes": minutes,
             "core_s": round(core_s, 1),
             "reference_ms": round(mean_ms, 2),
             "scaled_s": round(core_s * REFERENCE_MS / mean_ms, 1),
@@ -202,6 +202,23 @@ def train(
         predictor = load_predictor(run / "checkpoints" / "last.ckpt")
         write_row(path, name, predictor, ScenarioStore(store, "val").halved(half), facts)
         check_time(path, words, plugin, budget_s)
+
+
+def steps_of(results: Sequence[Path], settings: Sequence[str], minutes: float) -> int | None:
+    """Return the number of steps of the finished seeds of a row, None if there are none.
+
+    Raises: DataError if a seed was trained with other settings or for another time.
+    """
+    steps: int | None = None
+    for path in results:
+        training = read_results(path)[0].training
+        facts = training["benchmark"]
+        given = facts.get("minutes", minutes)
+        if given != minutes or facts["settings"] != list(settings):
+            trained = f"was trained for {given:g} minutes with {' '.join(facts['settings'])}"
+            raise DataError(f"{path}: {trained}; give another NAME or another --out")
+        steps = training["steps"]
+    return steps
 
 
 def check_time(path: Path, settings: Sequence[str], plugin: Path | None, budget_s: float) -> None:

@@ -214,3 +214,6 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
     files = [Path(name) for name in ("a.json", "b.json", "a.json", "b.json")]
     assert list(by_recipe(both, files)) == ["small (a.json)", "small (b.json)", "base"]
     rejects("but are small with one seed", by_recipe, both, [Path("both.json")] * 4)
+    again = [replace(one, metrics=second.metrics) for one in (first, second)]
+    places = [Path(f"{folder}/small_{seed}.json") for folder in ("mine", "theirs") for seed in (0, 1)]
+    assert by_recipe([first, second, *again], places)["small (mine)"] == [first, second]

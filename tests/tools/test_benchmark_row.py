@@ -76,6 +76,9 @@ def test_seeds_share_their_steps_and_finished_ones_are_skipped(
         assert facts.get("timed_again", False) == (seed == 1)
         assert facts["parameters"] > 200_000
         assert result.half == "deciding"
+    another = r"was trained for 10 minutes with --config a\.yaml; give another NAME"
+    rejects(another, train, "row", "--config", "b.yaml", **options)
+    rejects(another, train, "row", "--config", "a.yaml", minutes=60.0, **options)
 
 
 def test_a_table_ranks_rows_and_compares_each_with_the_one_above(

@@ -31,8 +31,8 @@ COMPARED = ("minFDE1", "minFDE6", "MR6")
 def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> dict[str, list[Evaluation]]:
     """Group evaluations by recipe, in the order in which the recipes first appear.
 
-    Duplicates (a baseline beside every run) count once. If different runs have one recipe and seed, every run
-    of that recipe is listed by itself, named by its folder or file.
+    Duplicates (a baseline beside every run) count once. If different runs have one recipe and seed, that
+    recipe is listed once per folder of its files, or once per file.
 
     Args:
         files: file of each evaluation.
@@ -50,8 +50,7 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
     recipes: dict[str, list[Evaluation]] = {}
     for recipe, runs in runs_of.items():
         results = [result for result, _ in runs]
-        seeds = {result.training.get("seed") for result in results}
-        if len(seeds) == len(results):
+        if _seeds_differ(results):
             recipes[recipe] = results
         else:
             recipes |= _by_place(runs)
@@ -59,18 +58,22 @@ def by_recipe(evaluations: Sequence[Evaluation], files: Sequence[Path] = ()) -> 
 
 
 def _by_place(runs: Sequence[tuple[Evaluation, Path]]) -> dict[str, list[Evaluation]]:
-    """Distinguish runs of one recipe and seed by the folders of their files, or by the files.
+    """Group runs of one recipe by the folders of their files, or by the files if a folder has a seed twice.
 
-    Raises: DataError if the files are equal.
+    Raises: DataError if a file has a seed twice.
     """
     for name_of in (lambda file: file.parent, lambda file: file):
         placed: dict[str, list[Evaluation]] = {}
         for result, file in runs:
-            placed[f"{result.recipe} ({name_of(file)})"] = [result]
-        if len(placed) == len(runs):
+            placed.setdefault(f"{result.recipe} ({name_of(file)})", []).append(result)
+        if all(_seeds_differ(results) for results in placed.values()):
             return placed
     names = " and ".join(result.predictor for result, _ in runs)
     raise DataError(f"{names} differ, but are {runs[0][0].recipe} with one seed; give one of them")
+
+
+def _seeds_differ(results: Seeds) -> bool:
+    return len({result.training.get("seed") for result in results}) == len(results)
 
 
 def _require_same_data(first: Evaluation, second: Evaluation) -> None:
