@@ -34,7 +34,7 @@ from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.predictor import Predictor
 from trajpred.store import ScenarioStore
 
-#: Milliseconds of :func:`reference_ms` on the core of the first rows; budgets are scaled by it.
+#: Milliseconds of :func:`reference_ms` on the core of the first rows; all times are scaled by it.
 REFERENCE_MS = 8.0
 #: A training that exceeds its budget by this factor is timed again: other work slowed it down.
 MOST = 1.05
@@ -265,7 +265,10 @@ def score(
 def write_row(
     path: Path, name: str, predictor: Predictor, rows: ScenarioStore, facts: dict[str, Any]
 ) -> None:
-    """Evaluate a predictor on all agents with one thread; write the result with ``facts`` about its costs."""
+    """Evaluate a predictor on all agents with one thread; write the result with ``facts`` about its costs.
+
+    The milliseconds to predict a scene are scaled to the reference core, as the time of a training is.
+    """
     result = evaluate(predictor, rows, complete=True)
     costs = dict(facts)
     if isinstance(predictor, CheckpointPredictor):
@@ -276,7 +279,7 @@ def write_row(
         start = time.process_time()
         predictor([scene])
         times.append(1e3 * (time.process_time() - start))
-    costs["ms_per_scene"] = round(float(np.median(times)), 2)
+    costs["ms_per_scene"] = round(float(np.median(times)) * REFERENCE_MS / reference_ms(), 2)
     training = dict(result.training) | {"recipe": name, "benchmark": costs}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_results(path, replace(result, predictor=name, training=training))
