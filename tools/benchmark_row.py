@@ -213,9 +213,9 @@ def steps_of(results: Sequence[Path], settings: Sequence[str], minutes: float) -
     for path in results:
         training = read_results(path)[0].training
         facts = training["benchmark"]
-        given = facts.get("minutes", minutes)
-        if given != minutes or facts["settings"] != list(settings):
-            trained = f"was trained for {given:g} minutes with {' '.join(facts['settings'])}"
+        trained_minutes = facts.get("minutes", minutes)  # older files do not state it
+        if trained_minutes != minutes or facts["settings"] != list(settings):
+            trained = f"was trained for {trained_minutes:g} minutes with {' '.join(facts['settings'])}"
             raise DataError(f"{path}: {trained}; give another NAME or another --out")
         steps = training["steps"]
     return steps
