@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,13 +24,15 @@ import numpy as np
 import torch
 from cyclopts import App, Parameter
 
-from trajpred.data.registry import load_module
+from trajpred.data.files import atomic_file
+from trajpred.data.registry import load_module, source_digest
 from trajpred.data.splits import Half
 from trajpred.errors import DataError, require
 from trajpred.evaluation import Evaluation, evaluate, read_results, write_results
 from trajpred.evaluation.recipes import by_recipe, over_seeds
 from trajpred.evaluation.report import markdown, note_of
 from trajpred.evaluation.table import Interval, compare, pairs
+from trajpred.model.pretrained import CHECKPOINTS, LAST
 from trajpred.predictors import load_predictor
 from trajpred.predictors.checkpoint import CheckpointPredictor
 from trajpred.predictors.predictor import Predictor
@@ -87,12 +91,21 @@ def reference_ms() -> float:
 
 
 def core_seconds(settings: Sequence[str], plugin: Path | None) -> float:
-    """Train in a single-threaded process; return the CPU seconds of this process and its children."""
+    """Train in a single-threaded process; return the CPU seconds of this process and its children.
+
+    Raises: DataError if the training failed, or was stopped.
+    """
+    from trajpred.training.checkpoint_io import STOPPED
+
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = multiprocessing.get_context("spawn").Process(target=_train, args=(settings, plugin))
     process.start()
-    process.join()
+    while process.is_alive():
+        with suppress(KeyboardInterrupt):  # Ctrl-C stops the training, too, which saves a checkpoint first
+            process.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.exitcode == STOPPED:
+        raise DataError("the training was stopped; run benchmark_row again to continue it")
     if process.exitcode:
         raise DataError(f"the training ended with exit code {process.exitcode}; see the error above")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -158,8 +171,9 @@ def train(
 ) -> None:
     """Train from random weights for this many core minutes, once per seed, and evaluate each model once.
 
-    Seeds with existing results are skipped, so that a stopped command continues. If other work slowed a
-    training down, its time is measured again, by two short trainings: the result does not depend on the load.
+    Seeds with existing results are skipped, and a stopped training is resumed, so that a stopped command
+    continues. If a training was resumed, or slowed down by other work, its time is estimated by two short
+    trainings: the result does not depend on the load.
 
     Args:
         name: Name of the row and its files.
@@ -177,31 +191,61 @@ def train(
         load_module(str(plugin))
     budget_s = 60 * minutes
     words = [*settings, "--data.store", str(store), *BUDGETED]
-    folder = [f"{LOGGER}.save_dir", str(out / "runs"), f"{LOGGER}.name", name]
+    plan = {"settings": list(settings), "minutes": minutes}
+    if plugin is not None:
+        plan["source"] = source_digest(plugin.stem)
     steps = steps_of(sorted(out.glob(f"{name}_[0-9]*.json")), settings, minutes)
     for seed in seeds:
         path = out / f"{name}_{seed}.json"
         if path.is_file():
             check_time(path, words, plugin, budget_s)
             continue
-        if steps is None:
-            steps = Pace.measure(words, plugin).affordable(budget_s)
         run = out / "runs" / name / f"seed_{seed}"
-        shutil.rmtree(run, ignore_errors=True)
-        own = [f"{LOGGER}.version", run.name, "--seed_everything", str(seed)]
-        before_ms = reference_ms()
-        core_s = core_seconds([*words, *folder, *own, "--trainer.max_steps", str(steps)], plugin)
-        mean_ms = (before_ms + reference_ms()) / 2
-        facts = {
-            "settings": list(settings),
-            "minutes": minutes,
-            "core_s": round(core_s, 1),
-            "reference_ms": round(mean_ms, 2),
-            "scaled_s": round(core_s * REFERENCE_MS / mean_ms, 1),
-        }
-        predictor = load_predictor(run / "checkpoints" / "last.ckpt")
+        if steps is None:
+            stopped = stopped_plan(run)
+            is_same = stopped.items() >= plan.items()
+            steps = stopped["steps"] if is_same else Pace.measure(words, plugin).affordable(budget_s)
+        facts = train_seed(run, seed, words, plugin, plan | {"steps": steps})
+        predictor = load_predictor(run / CHECKPOINTS / LAST)
         write_row(path, name, predictor, ScenarioStore(store, "val").halved(half), facts)
+        plan_file(run).unlink()
         check_time(path, words, plugin, budget_s)
+
+
+def train_seed(
+    run: Path, seed: int, settings: Sequence[str], plugin: Path | None, plan: dict[str, Any]
+) -> dict[str, Any]:
+    """Train into the folder ``run``, or resume a stopped training with the same plan; return its costs."""
+    folder = [f"{LOGGER}.save_dir", str(run.parent.parent), f"{LOGGER}.name", run.parent.name]
+    own = [*folder, f"{LOGGER}.version", run.name, "--seed_everything", str(seed)]
+    words = [*settings, *own, "--trainer.max_steps", str(plan["steps"])]
+    facts = {"settings": plan["settings"], "minutes": plan["minutes"]}
+    if stopped_plan(run) == plan:
+        core_seconds([*words, "--resume", str(run)], plugin)
+        scaled_s = Pace.measure(settings, plugin).seconds(plan["steps"])
+        return facts | {"scaled_s": round(scaled_s, 1), "timed_again": True}
+    shutil.rmtree(run, ignore_errors=True)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(plan_file(run)) as unfinished:
+        unfinished.write_text(json.dumps(plan))
+    before_ms = reference_ms()
+    core_s = core_seconds(words, plugin)
+    mean_ms = (before_ms + reference_ms()) / 2
+    times = {"core_s": round(core_s, 1), "reference_ms": round(mean_ms, 2)}
+    return facts | times | {"scaled_s": round(core_s * REFERENCE_MS / mean_ms, 1)}
+
+
+def plan_file(run: Path) -> Path:
+    """Return the file, beside the folder of an unfinished training, of what it was started with."""
+    return run.with_suffix(".json")
+
+
+def stopped_plan(run: Path) -> dict[str, Any]:
+    """Return what a stopped training was started with; empty if there is none to resume."""
+    if not plan_file(run).is_file() or not (run / CHECKPOINTS / LAST).is_file():
+        return {}
+    plan: dict[str, Any] = json.loads(plan_file(run).read_text())
+    return plan
 
 
 def steps_of(results: Sequence[Path], settings: Sequence[str], minutes: float) -> int | None:

@@ -13,6 +13,7 @@ import torch
 from tests.conftest import ROOT, rejects
 from tools import benchmark_row
 from tools.benchmark_row import PROBES, REFERENCE_MS, Pace, core_seconds, reference_ms, score, table, train
+from trajpred.errors import DataError
 from trajpred.evaluation import evaluate, read_results
 from trajpred.evaluation.table import compare
 from trajpred.model.checkpoint import TRAINING, read_checkpoint
@@ -79,6 +80,45 @@ def test_seeds_share_their_steps_and_finished_ones_are_skipped(
     another = r"was trained for 10 minutes with --config a\.yaml; give another NAME"
     rejects(another, train, "row", "--config", "b.yaml", **options)
     rejects(another, train, "row", "--config", "a.yaml", minutes=60.0, **options)
+
+
+def test_a_stopped_training_is_resumed_with_the_same_steps(
+    monkeypatch: pytest.MonkeyPatch, store_path: Path, tmp_path: Path
+) -> None:
+    words = ["--config", str(ROOT / "configs" / "model" / "nano.yaml")]
+    options: dict[str, Any] = {"seeds": [0], "store": store_path, "out": tmp_path, "half": "deciding"}
+    started: list[list[str]] = []
+    last = tmp_path / "runs" / "row" / "seed_0" / "checkpoints" / "last.ckpt"
+
+    def stops(words: Sequence[str], plugin: Path | None) -> float:
+        if "--seed_everything" not in words:
+            return made_up_seconds(words, plugin)
+        started.append(list(words))
+        last.parent.mkdir(parents=True, exist_ok=True)
+        content = read_checkpoint("argoverse-nano")
+        content[TRAINING]["steps"] = int(words[words.index("--trainer.max_steps") + 1])
+        torch.save(content, last)
+        if len(started) < 4:
+            raise DataError("stopped")
+        return 100.0  # of the resumed part
+
+    monkeypatch.setattr(benchmark_row, "core_seconds", stops)
+    monkeypatch.setattr(benchmark_row, "reference_ms", lambda: REFERENCE_MS)
+    rejects("stopped", train, "row", *words, **options)
+    monkeypatch.setattr(benchmark_row, "reference_ms", lambda: 0.9 * REFERENCE_MS)
+    rejects("stopped", train, "row", *words, **options)
+    rejects("stopped", train, "row", *words, "--bf16", "true", **options)  # begins anew
+    train("row", *words, "--bf16", "true", **options)
+    steps = [int(call[call.index("--trainer.max_steps") + 1]) for call in started]
+    resumes = [call[-1] if "--resume" in call else None for call in started]
+    run = str(last.parent.parent)
+    assert resumes == [None, run, None, run]
+    assert steps[0] == steps[1] > steps[2] == steps[3]
+    [result] = read_results(tmp_path / "row_0.json")
+    facts = result.training["benchmark"]
+    assert facts["scaled_s"] == pytest.approx(600, rel=1e-2)
+    assert facts["timed_again"]
+    assert result.training["steps"] == steps[3]
 
 
 def test_a_table_ranks_rows_and_compares_each_with_the_one_above(
