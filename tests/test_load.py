@@ -123,18 +123,21 @@ def measured_alone(*arguments: object) -> float:
 def test_memory_does_not_grow_with_the_number_of_scenarios(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, model: str
 ) -> None:
-    """Except for the row of each agent, which an evaluation keeps: 1 kB.
+    """Except for the row of each agent, which an evaluation keeps: 0.9 kB.
 
     Its columns are 0.3 kB: 38 metrics of 4 bytes, six facts, two ids and a fourth of two rows of the scene's
     joint futures. Joining and summarising them takes as much again; the rest is what allocators hold back.
     """
     monkeypatch.chdir(ROOT)
+    if command == "evaluate":
+        # Arrow's own allocator holds back freed memory; how much depends on its release.
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "system")
     predictor = saved(tmp_path) if model == "checkpoint" else model
     out = tmp_path / "predictions.parquet"
     few = measured_alone(command, predictor, store, out, FEW)
     many = measured_alone(command, predictor, store, out, MANY)
     print(f"{command} with {model}: {few:.0f} MB for {FEW} scenarios, {many:.0f} for {MANY}")
-    allowed = {"predict": 10.0, "evaluate": 1e-3 * AGENTS * (MANY - FEW)}
+    allowed = {"predict": 10.0, "evaluate": 0.9e-3 * AGENTS * (MANY - FEW)}
     assert many - few < allowed[command], f"{few:.0f} MB, then {many:.0f}"
     modes = 1 if model == "constant_velocity" else 6
     assert command == "evaluate" or pq.ParquetFile(out).metadata.num_rows == modes * MANY
